@@ -11,13 +11,24 @@ import numpy as np
 from bench.measure import Case, Contender, Prepare, Work
 from edgewise import policies
 from edgewise.core.dispatch.events import StreamClosed, StreamOpened
-from edgewise.core.dispatch.playing import CLOSE, OPEN, Batch
+from edgewise.core.dispatch.policy import CLOSE, OPEN, Batch
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import Items, Rows
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.world import World
-from edgewise.model.catalog import Catalog, Model, Profile, Resources, Variant
-from edgewise.model.topology import Cluster, Node, Site, Topology, Way, Worker
+from edgewise.model.topology import (
+    Catalog,
+    Cluster,
+    Model,
+    Node,
+    Profile,
+    Resources,
+    Site,
+    Topology,
+    Variant,
+    Way,
+    Worker,
+)
 from edgewise.model.work import Stream
 
 STATIC = (

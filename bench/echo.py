@@ -15,8 +15,19 @@ import uvloop
 
 from edgewise import policies
 from edgewise.core.world import World
-from edgewise.model.catalog import Catalog, Model, Profile, Resources, Variant
-from edgewise.model.topology import Cluster, Node, Site, Topology, Way, Worker as Deployed
+from edgewise.model.topology import (
+    Catalog,
+    Cluster,
+    Model,
+    Node,
+    Profile,
+    Resources,
+    Site,
+    Topology,
+    Variant,
+    Way,
+    Worker as Deployed,
+)
 from edgewise.runtime import http
 from edgewise.runtime.controller.plan import write_stand_in
 from edgewise.runtime.gateway.admin import with_admin

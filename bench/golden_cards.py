@@ -8,8 +8,7 @@ import json
 import numpy as np
 
 from edgewise.policies.cards import SHIPPED
-from edgewise.policies.dispatch.requests.golden import golden_of
-from edgewise.policies.dispatch.requests.learned import feature_hash
+from edgewise.policies.dispatch.requests.learned import feature_hash, golden_of
 from edgewise.policies.dispatch.requests.rules import Weighted
 from edgewise.policies.orchestrate.marginal import MarginalValue, Terms
 

@@ -5,6 +5,7 @@ python -m bench.joint ROUNDS [quick]
 
 from __future__ import annotations
 
+import gc
 import json
 import statistics
 import sys
@@ -18,8 +19,8 @@ import edgewise as ew
 from edgewise import policies, runs
 from edgewise.joint import JointRun
 from edgewise.model.scenario import Scenario
-from edgewise.sim.outcome import Outcome
 from edgewise.sim.simulate import Simulation
+from edgewise.sim.streams.tables import Outcome
 
 TARGETS = {"times_real": 4000.0, "idle": 1.02, "shared": 1.5}
 SEED = 500_100  # of validation
@@ -43,7 +44,7 @@ def run(rounds: int, quick: bool) -> dict[str, Any]:
     return {
         "targets": TARGETS,
         "day": _day(ew.load_scenario("campus", day), 1 if quick else min(rounds, 2)),
-        "idle": _idle(rounds),
+        "idle": _idle(SLICE | FEW if quick else {}, rounds if quick else min(rounds, 2)),
         "shared": [_shared(name, scenario, rounds) for name, scenario in full_edges().items()],
     }
 
@@ -87,14 +88,14 @@ def _counted(method: Any, parts_s: dict[str, float], work: str, *arguments: Any)
     return found
 
 
-def _idle(rounds: int) -> list[dict[str, Any]]:
-    """CPU seconds of two hours of `campus` with one kind of work idle, over those without it."""
+def _idle(settings: Mapping[str, Any], rounds: int) -> list[dict[str, Any]]:
+    """CPU seconds of `campus` with one kind of work idle, over those without it."""
     rows = []
     for work, idle in IDLE.items():
-        few = {path: value for path, value in (SLICE | FEW).items() if not path.startswith(f"{work}.")}
+        others = {path: value for path, value in settings.items() if not path.startswith(f"{work}.")}
         both = [
-            ew.load_scenario("campus", few | {work: None}),
-            ew.load_scenario("campus", SLICE | FEW | idle),
+            ew.load_scenario("campus", {**others, work: None}),
+            ew.load_scenario("campus", {**settings, **idle}),
         ]
         rows.append(
             {"name": work} | _ratio([partial(ew.simulate, each, seeds=(SEED,)) for each in both], rounds)
@@ -137,6 +138,7 @@ def _ratio(pair: Sequence[Callable[[], object]], rounds: int) -> dict[str, Any]:
     cpu_s: list[list[float]] = [[], []]
     for _ in range(rounds):
         for work, spent in zip(pair, cpu_s, strict=True):
+            gc.collect()  # what the other has left behind
             started_s = time.process_time()
             work()
             spent.append(time.process_time() - started_s)

@@ -16,10 +16,9 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.place import PipelineArrays, arrays_of
+from edgewise.core.place import PipelineArrays, PipelineEnded, PipelineSubmitted, PlacementDue, arrays_of
 from edgewise.core.place.core import PlaceCore
-from edgewise.core.place.events import PipelineEnded, PipelineSubmitted, PlacementDue
-from edgewise.model.network import Network, network_of
+from edgewise.model.pipelines import Network, network_of
 from edgewise.policies.place.paths import PathTable
 from edgewise.workloads.pipelines import pipelines_of
 

@@ -17,15 +17,14 @@ from edgewise.core.orchestrate import ReplicaPolicy
 from edgewise.core.orchestrate.core import OrchestrateCore
 from edgewise.core.plane import Plane
 from edgewise.joint import JointRun
-from edgewise.model.catalog import Resources
 from edgewise.model.scenario import parse_scenario
-from edgewise.model.topology import Node
+from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob, Stream
 from edgewise.report.schema import WORK
 from edgewise.sim.jobs import JobsOutcome, JobsPart, OtherWork
 from edgewise.sim.joint.loop import JointClock
 from edgewise.sim.joint.requests import RequestsPart, orchestrating
-from edgewise.sim.requests import RequestSites
+from edgewise.sim.requests.sites import RequestSites
 
 # A file: each frame another node has a replica of another service, or has one no more.
 TURNS = """

@@ -3,8 +3,6 @@
 Forbidden here: printing and files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,9 +11,8 @@ import pyarrow as pa
 
 from edgewise.arrays import Floats, Ints, Records
 from edgewise.errors import ScenarioError
-from edgewise.model.deferrable import Jobs
 from edgewise.model.scenario import Scenario
-from edgewise.model.work import Stream
+from edgewise.model.work import Jobs, Stream
 
 if TYPE_CHECKING:
     from edgewise.model.grammar.scenario import TelemetrySpec
@@ -105,8 +102,7 @@ def service_tables(scenario: Scenario, rows: Records, tally: Floats) -> Tables:
     from edgewise.sim.slots.replica_state import OUTCOMES, UNSEEN
     from edgewise.workloads.services import names_of
 
-    spec, topology = scenario.spec.services, scenario.topology
-    assert spec is not None, "who has requests has services"
+    spec, topology = scenario.spec.served, scenario.topology
     number = np.flatnonzero(rows.state != UNSEEN)
     rows = rows[number].view(np.recarray)
     stations = [spec.cloud, *(node.name for node in topology.nodes if node.cluster != spec.cloud)]
@@ -128,7 +124,7 @@ def service_tables(scenario: Scenario, rows: Records, tally: Floats) -> Tables:
     return Tables(items, {**span, **columns, **sizes, "waiting": counts[0] - counts[1:].sum(axis=0)})
 
 
-def pipeline_tables(scenario: Scenario, run: PipelineRun) -> Tables:
+def pipeline_tables(scenario: Scenario, run: "PipelineRun") -> Tables:
     """Columns of pipelines."""
     measures = ("mean_throughput_fps", "mean_overall_fps", "mean_waiting_s", "unserved")
     columns = ("arrival_s", "start_s", "finish_s", "frames", "migrations")
@@ -160,7 +156,7 @@ def graphs_to_run(scenario: Scenario) -> GraphsToRun:
 
 
 def query_tables(
-    scenario: Scenario, run: SplitRun, sent_s: Floats, graph: Ints, predicted_s: float | None
+    scenario: Scenario, run: "SplitRun", sent_s: Floats, graph: Ints, predicted_s: float | None
 ) -> Tables:
     """Columns of queries of split models."""
     names = np.array([each.name for each in scenario.graphs])
@@ -208,7 +204,7 @@ def jobs_in_a_pool(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequen
         yield SeedRun(items, windows, use={"holds": pool_held(worlds, world, start)})
 
 
-def job_tables(scenario: Scenario, jobs: Jobs, run: JobsOutcome) -> Tables:
+def job_tables(scenario: Scenario, jobs: Jobs, run: "JobsOutcome") -> Tables:
     """Columns of jobs on nodes."""
     slot_s = jobs.pattern.slot_s
     cores = np.array([job.resources.cpu_cores for job in run.jobs])

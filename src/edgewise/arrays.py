@@ -1,7 +1,5 @@
 """The types of arrays, by what one element is; docstrings say the shapes."""
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scenario and catalog files: find, read, write. The only place that reads YAML."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import unicodedata
@@ -16,13 +14,12 @@ from pydantic import ValidationError
 
 from edgewise.errors import ScenarioError
 from edgewise.model.build import build_catalog
-from edgewise.model.catalog import Catalog
 from edgewise.model.grammar.places import CatalogSpec
-from edgewise.model.grammar.scenario import ScenarioSpec
+from edgewise.model.grammar.scenario import Backbone, Library, ScenarioSpec
 from edgewise.model.grammar.services import ApplicationSpec, ApplicationsSpec
-from edgewise.model.library import Backbone, Library
 from edgewise.model.problems import explain, listed, shown
 from edgewise.model.scenario import Scenario, check_scenario, parse_scenario, set_paths
+from edgewise.model.topology import Catalog
 
 _SHIPPED = files("edgewise") / "data" / "scenarios"
 _CATALOGS = files("edgewise") / "data" / "catalogs"
@@ -85,7 +82,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
 
 
 class Files(Library):
-    """Reads the catalogs, applications and graphs that a scenario uses (`model.library.Library`).
+    """Reads the catalogs, applications and graphs that a scenario uses (`model.grammar.scenario.Library`).
 
     Args:
         folder: where relative paths start, the scenario's folder.

@@ -3,8 +3,6 @@
 Forbidden here: printing and files.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,23 +27,26 @@ from edgewise.core.place.core import PlaceCore
 from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.core.split.core import SplitCore
 from edgewise.errors import ScenarioError
-from edgewise.model.network import network_of
+from edgewise.model.pipelines import network_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import cloud_workers
 from edgewise.model.work import Stream
 from edgewise.sim.jobs import JobsPart, OtherWork
-from edgewise.sim.joint.graphs import GraphsPart, shared_network
-from edgewise.sim.joint.holders import hold_records
-from edgewise.sim.joint.loop import JointClock
-from edgewise.sim.joint.parts import WorkPart
-from edgewise.sim.joint.pipelines import PipelinesPart
-from edgewise.sim.joint.pulls import PullsPart
+from edgewise.sim.joint.loop import JointClock, hold_records
+from edgewise.sim.joint.parts import (
+    GraphsPart,
+    PipelinesPart,
+    PullsPart,
+    StreamsPart,
+    WorkPart,
+    shared_network,
+)
 from edgewise.sim.joint.requests import RequestsPart, orchestrating, outages
-from edgewise.sim.joint.streams import StreamsPart
 from edgewise.sim.links.wires import Wires
 from edgewise.sim.pipelines import PipelineWorld
-from edgewise.sim.replica_queues import Images, Outages
-from edgewise.sim.requests import News, RequestSites
+from edgewise.sim.requests.news import News
+from edgewise.sim.requests.queues import Images, Outages
+from edgewise.sim.requests.sites import Beside, RequestSites
 from edgewise.sim.sites import simulation_of
 from edgewise.sim.stations.split import SplitWorld
 from edgewise.sim.streams.guests import Guests
@@ -177,7 +178,8 @@ class JointRun:
         guests = self._guests(given, int(drawn.count[0]))
         sites = RequestSites(
             services_at_sites(self.scenario, given, () if guests is None else guests.workers), drawn, make,
-            self.seed, given.slots // given.system.frame_slots, news, images, self.wires, guests,
+            self.seed, given.slots // given.system.frame_slots, news,
+            Beside(images, self.wires, guests),
         )  # fmt: skip
         core = orchestrating(sites, self._policy("services", "orchestrate"), self.plane.ledger)
         self.plane.cores["orchestrate"] = core

@@ -12,8 +12,8 @@ from typing import Any
 
 from edgewise.errors import EdgewiseError, RunError
 
+# What `on` may begin with, and the module that it needs.
 CLUSTERS = {"ray": "ray", "dask": "distributed"}
-"""What `on` may begin with, and the module that it needs."""
 
 
 def each(
@@ -61,8 +61,8 @@ def _leave_interrupts_to_the_first() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+# Calls `_numbered` with each task, by so many processes where it may choose.
 Pool = Callable[[int, Sequence[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
-"""Calls `_numbered` with each task, by so many processes where it may choose."""
 
 
 def _here(jobs: int, tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:

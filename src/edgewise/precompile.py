@@ -40,6 +40,7 @@ def parts() -> dict[str, Callable[[], None]]:
         ("features", ("kais",), features),
         ("placement", _placements(), partial(checked, ("place", None))),
         ("deferral", policies.names("defer"), deferral),
+        ("together", ("fifo", "none"), together),
     )
     return {f"{kind}:{name}": partial(run, name) for kind, names, run in every for name in names}
 
@@ -146,6 +147,16 @@ def split(name: str) -> None:
     """A split policy, in simulation and as a gateway asks it."""
     checked(("split", None), name)
     checked(("split", None), name, _Asked)
+
+
+def together(sharing: str) -> None:
+    """All kinds of work in one run, on links that are shared or not; nothing of it depends on who decides."""
+    timeline = [{"at_s": 20, "node": "hall-1", "up": False}, {"at_s": 30, "node": "hall-1", "up": True}]
+    settings = {"sharing": sharing, "timeline": timeline, "streams.arrivals.clients_per_min": 6}
+    dispatch = {"fifo": "deadline-queue", "none": "greedy"}[sharing]  # greedy looks at what is free now
+    api.simulate(
+        load_scenario("campus-small", settings | {"duration_s": 40}), {"services.dispatch": dispatch}
+    )
 
 
 def deferral(name: str) -> None:

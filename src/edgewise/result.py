@@ -1,7 +1,5 @@
 """What runs leave: their records, tables and figures, and a comparison of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -56,7 +54,7 @@ class Result:
     rival: str | None = None
     faults: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     decision_s: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    beside: Mapping[str, Result] = field(default_factory=dict)
+    beside: "Mapping[str, Result]" = field(default_factory=dict)
     use: Mapping[str, pa.Table] = field(default_factory=dict)
 
     @property
@@ -96,7 +94,7 @@ class Result:
         streams = {self.work: self, **self.beside}.get("streams")
         return [] if streams is None else refusals(streams.items)
 
-    def to_pandas(self, table: str = "items") -> pandas.DataFrame:
+    def to_pandas(self, table: str = "items") -> "pandas.DataFrame":
         """The "items", "windows" or "summary" of the runs as a data frame.
 
         Raises:
@@ -155,7 +153,7 @@ class Comparison:
     """
 
     result: Result
-    rows: tuple[statistics.PairedComparison, ...]
+    rows: "tuple[statistics.PairedComparison, ...]"
 
     def __str__(self) -> str:
         measure = self.result.measures[0]

@@ -4,8 +4,6 @@ Whatever lies above (the library, the command line, comparisons, reports) knows 
 which work is run and who decides in it, and `simulated`. Forbidden here: printing and files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -23,10 +21,9 @@ from edgewise.adapters import (
     services_in_slots,
     streams,
 )
-from edgewise.errors import PolicyError
+from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.grammar.scenario import not_run
-from edgewise.model.graphs import server_groups
-from edgewise.model.scenario import Scenario
+from edgewise.model.scenario import Scenario, server_groups
 from edgewise.model.services import answers_left_out
 from edgewise.model.work import Stream
 from edgewise.report.summary import beforehand
@@ -207,9 +204,10 @@ def simulated(
         work, chosen: as `assigned` says, each policy as what makes it.
         trace: streams that are run in place of drawn ones.
     Raises:
-        ScenarioError: the scenario holds what the simulation of this work does not know.
+        ScenarioError: the scenario holds what the simulation of this work does not know, or too much.
         PolicyError: a policy breaks its contract.
     """
+    refuse_too_much(scenario)
     if in_step(scenario, work):
         batch = services_in_slots if work == "services" else jobs_in_a_pool
         return batch(scenario, chosen, seeds)
@@ -218,6 +216,31 @@ def simulated(
     from edgewise.joint import joint_runs  # slow to import, for it knows all kinds of work
 
     return joint_runs(scenario, run, chosen, seeds, trace)
+
+
+def refuse_too_much(scenario: Scenario) -> None:
+    """Refuse what would fill the memory, or never end: most often a slip of the pen.
+
+    Raises:
+        ScenarioError: says how much of what there would be.
+    """
+    came, duration_s, services = scenario.streams, scenario.duration_s, scenario.spec.services
+    starts_s = [min(start_s, duration_s) for start_s, _ in came.arrivals.steps]
+    clients = np.diff([*starts_s, duration_s]) @ [rate / 60.0 for _, rate in came.arrivals.steps]
+    clients *= len(scenario.topology.sites)
+    queries = max([each.rate_qps[1] * min(each.length_s[1], duration_s) for each in came.applications] or [0])
+    rate_qps = getattr(services and services.requests, "rate_qps", 0.0)
+    for what, count, most in (
+        ("window_s: windows in duration_s", duration_s / scenario.window_s, 10_000_000),
+        ("telemetry.period_s: periods in duration_s", duration_s / scenario.telemetry_period_s, 100_000_000),
+        ("streams.arrivals: clients in duration_s", clients, 10_000_000),
+        ("streams.applications: queries of all clients", clients * queries, 1_000_000_000_000),
+        ("services.requests: requests in duration_s", rate_qps * duration_s, 100_000_000),
+    ):
+        if count > most:
+            raise ScenarioError(
+                f"{scenario.name}: {what}: about {count:.3g}; {most:,} can be simulated at most"
+            )
 
 
 def in_step(scenario: Scenario, work: str) -> bool:

@@ -1,15 +1,12 @@
 """The split models of a scenario as what is planned and simulated: networks are read and contracted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgewise.errors import EdgewiseError, ProfileError
 from edgewise.model.grammar.pipelines import GraphSpec
-from edgewise.model.graphs import graph_of
-from edgewise.model.scenario import Scenario
+from edgewise.model.scenario import Scenario, graph_of
 from edgewise.policies.split import Contraction, QueryClass, SplitProgram, contract, limit_branches
 from edgewise.policies.split.layout import LayoutProgram, program_of
 
@@ -30,7 +27,7 @@ class Splitting:
     """
 
     program: SplitProgram | LayoutProgram
-    models: tuple[onnx.ModelProto | None, ...]
+    models: "tuple[onnx.ModelProto | None, ...]"
     contracted: tuple[Contraction, ...]
 
     @property
@@ -68,14 +65,14 @@ def predicted_s(policy: Any) -> float | None:
     return plan and float(getattr(plan, "forecast", plan).mean_s)  # a layout's plan says it itself
 
 
-def _contracted(split_model: GraphSpec) -> tuple[onnx.ModelProto | None, Contraction]:
+def _contracted(split_model: GraphSpec) -> "tuple[onnx.ModelProto | None, Contraction]":
     """The network, where there is one, and its operators, contracted."""
     model, graph = (None, graph_of(split_model)) if split_model.operators else _graph(split_model)
     small = contract(graph)
     return model, small if split_model.branches is None else limit_branches(small, split_model.branches)
 
 
-def _graph(split_model: GraphSpec) -> tuple[onnx.ModelProto, TaskGraph]:
+def _graph(split_model: GraphSpec) -> "tuple[onnx.ModelProto, TaskGraph]":
     """The network and its operators."""
     try:
         from edgewise.profiling.dags import LIGHT, light_file, task_graph

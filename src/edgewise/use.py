@@ -15,22 +15,21 @@ from edgewise.arrays import Ints
 from edgewise.core.dispatch.request_rules import CLOUD
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.plane import HoldsChanged, Plane
-from edgewise.model.catalog import Resources
 from edgewise.model.scenario import Scenario
+from edgewise.model.topology import Resources
 from edgewise.model.work import INFERENCE, variant_holds
-from edgewise.sim.joint.holders import TOTAL, Held, Holders, figures, hold_records, totals
-from edgewise.sim.joint.loop import JointClock
+from edgewise.sim.joint.loop import TOTAL, Held, Holders, JointClock, figures, hold_records, totals
 
 if TYPE_CHECKING:
     from edgewise.core.defer import Trajectories
     from edgewise.model.orchestration import System
-    from edgewise.sim.requests import RequestSites
+    from edgewise.sim.requests.sites import RequestSites
     from edgewise.sim.stations.split import SplitWorld
 
+# Kind of work of who is not simulated; and what nodes are called where nobody tells them apart.
 OTHER, POOL = "other", "all nodes"
-"""Kind of work of who is not simulated; and what nodes are called where nobody tells them apart."""
+# Whose reservations a decision makes.
 DECIDED = {"orchestrate": "services", "place": "pipelines", "defer": "jobs"}
-"""Whose reservations a decision makes."""
 Columns = Mapping[str, Any]
 
 
@@ -90,8 +89,7 @@ def replicas_held(scenario: Scenario, system: System, names: Sequence[str], coun
         counts: (F, N, S) replicas on each node at the beginning of each frame.
     """
     nodes, (frames, *_) = scenario.topology.nodes, counts.shape
-    assert scenario.spec.services is not None, "who has requests has services"
-    own = [node for node in nodes if node.cluster != scenario.spec.services.cloud]
+    own = [node for node in nodes if node.cluster != scenario.spec.served.cloud]
     end_s, frame_s = scenario.duration_s, scenario.duration_s / frames
     for_life = held_for_life(scenario, ("services",)).items()
     held = [Held(each.node, each.owner, work, *figures(each.resources)) for each, work in for_life]
@@ -157,8 +155,7 @@ def replica_use(scenario: Scenario, sites: RequestSites, holders: Holders) -> Co
     for each in sites.queues.replicas.values():
         if each.station == CLOUD and each.worker < 0:
             there_s[each.service, CLOUD] += each.serves * scenario.duration_s
-    assert scenario.spec.services is not None, "who has requests has services"
-    stations = (scenario.spec.services.cloud, *nodes)
+    stations = (scenario.spec.served.cloud, *nodes)
     rows = [(s, n) for s, n in np.argwhere(there_s > 0.0).tolist()]
     return {
         "work": ["services"] * len(rows),

@@ -16,8 +16,8 @@ import edgewise as ew
 from edgewise import config, policies
 from edgewise.api import replay
 from edgewise.learn.orchestration.settings import setting
-from edgewise.model.graphs import ServerGroup
-from edgewise.model.network import network_of
+from edgewise.model.pipelines import network_of
+from edgewise.model.scenario import ServerGroup
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import QueryClass, ServerChoice, build_program, split_policy
 from edgewise.policies.split.layout import Layout, layout_program

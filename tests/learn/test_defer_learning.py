@@ -12,10 +12,10 @@ from edgewise.core.defer import Objective, Slots
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError, RunError
 from edgewise.learn import methods
-from edgewise.learn.card import write_card
 from edgewise.learn.defer import ppo
-from edgewise.learn.defer.agent import VARIANTS, Agent, tuned
-from edgewise.learn.defer.situations import name_of
+from edgewise.learn.defer.networks import VARIANTS, Agent, tuned
+from edgewise.learn.harness import write_card
+from edgewise.learn.methods import name_of
 from edgewise.policies.cards import SHIPPED
 from edgewise.sim.slots.defer import DeferralWorlds, pool_size, simulate
 from edgewise.workloads.deferrable import PAPER, generate

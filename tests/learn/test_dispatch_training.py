@@ -9,12 +9,11 @@ import torch
 
 from edgewise.errors import PolicyError, RunError
 from edgewise.learn import harness
-from edgewise.learn.card import write_card
 from edgewise.learn.dqn import DqnConfig, DqnTrainer
+from edgewise.learn.harness import write_card
 from edgewise.learn.networks import PaperNetwork, PooledNetwork
 from edgewise.learn.replay import Replay
-from edgewise.policies.dispatch.aset import trained
-from edgewise.policies.dispatch.golden import golden_states
+from edgewise.policies.dispatch.aset import golden_states, trained
 from edgewise.policies.dispatch.meta import PAPER
 
 SMALL = DqnConfig(

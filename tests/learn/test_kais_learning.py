@@ -24,7 +24,7 @@ from edgewise.core.orchestrate import (
     records,
 )
 from edgewise.errors import PolicyError
-from edgewise.learn.card import write_card
+from edgewise.learn.harness import write_card
 from edgewise.learn.orchestration.cmmac import (
     IMPROVED as BETTER_DISPATCH,
     DispatchConfig,

@@ -12,10 +12,17 @@ import torch
 from edgewise import policies
 from edgewise.errors import EdgewiseError, RunError, ScenarioError
 from edgewise.learn import methods
-from edgewise.learn.card import write_card
-from edgewise.learn.orchestration.evolve import WEIGHTS, EvolveConfig, Search, first_vector
+from edgewise.learn.harness import write_card
 from edgewise.learn.orchestration.settings import FIRST, TrainingSetting, description, evaluate, setting
-from edgewise.learn.orchestration.train import METHODS, Training, TrainingConfig
+from edgewise.learn.orchestration.train import (
+    METHODS,
+    WEIGHTS,
+    EvolveConfig,
+    Search,
+    Training,
+    TrainingConfig,
+    first_vector,
+)
 from edgewise.reproduce.cases.kais import frozen
 from edgewise.reproduce.cases.kais_trained import STEADY, is_best, settled, smoothed
 from edgewise.reproduce.frozen import check_setting, setting_text

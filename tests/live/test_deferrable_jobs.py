@@ -29,8 +29,8 @@ from edgewise.core.defer.core import DeferCore
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.plane import Plane
 from edgewise.errors import PolicyError, ProtocolError
-from edgewise.model.catalog import Resources
 from edgewise.model.scenario import parse_scenario
+from edgewise.model.topology import Resources
 from edgewise.policies import registry
 from edgewise.policies.defer import ScoreDeferral
 from edgewise.runtime import http

@@ -14,7 +14,7 @@ from edgewise import policies
 from edgewise.runtime import http
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.later import Later
+from edgewise.runtime.http.messages import Later
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 

@@ -8,7 +8,7 @@ from connections import LOOPS, answers, reset
 
 from edgewise.errors import ScenarioError
 from edgewise.runtime import http
-from edgewise.runtime.later import Later
+from edgewise.runtime.http.messages import Later
 
 pytestmark = pytest.mark.live
 

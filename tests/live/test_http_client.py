@@ -12,7 +12,7 @@ from connections import LOOPS
 from edgewise.runtime import http
 from edgewise.runtime.gateway.forwarding import LiveQuery, Upstream, forward
 from edgewise.runtime.http.client import GivenUp, _Call
-from edgewise.runtime.later import Later
+from edgewise.runtime.http.messages import Later
 from edgewise.runtime.reaching import ask
 from edgewise.runtime.tracing import Tracing
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from edgewise.runtime.later import Later
+from edgewise.runtime.http.messages import Later
 
 
 def end(later, how):

@@ -37,8 +37,7 @@ from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.split import SplitGroup, SplitMetrics, SplitUpstream
 from edgewise.runtime.metrics import CollectorRegistry
-from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
-from edgewise.runtime.protocol.stated import AGE
+from edgewise.runtime.protocol.messages import AGE, InferRequest, decode_response, encode_request
 from edgewise.runtime.reaching import ask
 from edgewise.runtime.store import Store
 from edgewise.runtime.worker.batching import Line

@@ -16,13 +16,12 @@ import pytest
 
 from edgewise import policies
 from edgewise.errors import RunError
-from edgewise.model.network import Network
-from edgewise.model.pipelines import Pipeline
+from edgewise.model.pipelines import Network, Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.session import PipelineSession, open_backend
 from edgewise.runtime.testbeds import netns
-from edgewise.runtime.testbeds.shaping import Kernel, NodeState
+from edgewise.runtime.testbeds.netns import Kernel, NodeState
 
 pytestmark = pytest.mark.live
 WHY_NOT = netns.unavailable()
@@ -164,7 +163,7 @@ def test_nothing_is_left_after_the_manager_was_killed(watch, tmp_path):
             """
             import subprocess, sys, time
             import numpy as np
-            from edgewise.model.network import Network
+            from edgewise.model.pipelines import Network
             from edgewise.runtime.pipelines.session import open_backend
             from edgewise.runtime.testbeds import Flow
             net = Network(("a", "b"), np.ones(2), np.ones(2), np.array([[0, 1]]), np.array([1e6]))

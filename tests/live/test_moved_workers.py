@@ -14,7 +14,7 @@ from edgewise.runtime.gateway.forwarding import took_s
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.needs import Book
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.later import Later
+from edgewise.runtime.http.messages import Later
 from edgewise.runtime.process import Following
 from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Store

@@ -9,7 +9,7 @@ from recorded_runs import Recorder, Where, item
 
 from edgewise.runtime import http
 from edgewise.runtime.metrics import WorkerMetrics
-from edgewise.runtime.protocol.stated import PRIORITY, REMAINING, priority, remaining_s
+from edgewise.runtime.protocol.messages import PRIORITY, REMAINING, priority, remaining_s
 from edgewise.runtime.worker.batching import Batcher
 
 pytestmark = pytest.mark.live

@@ -18,9 +18,8 @@ from test_live_services import query
 
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.defer import Slots
+from edgewise.core.defer import EvictJob, Slots, StartJob, SuspendJob
 from edgewise.core.defer.core import DeferCore
-from edgewise.core.defer.events import EvictJob, StartJob, SuspendJob
 from edgewise.core.dispatch.events import (
     Bind,
     Drop,

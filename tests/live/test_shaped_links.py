@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from edgewise.model.routes import Routes, levels
+from edgewise.model.ways import Routes, levels
 from edgewise.runtime.testbeds.netns import unavailable
 from edgewise.sim.links import advance
 from edgewise.sim.links.net import FIFO, new_net, with_room

@@ -13,8 +13,8 @@ from job_commands import shell, state, until, wish
 
 from edgewise import policies
 from edgewise.config import load_scenario
+from edgewise.core.defer import EvictJob, ResumeJob, StartJob, SuspendJob
 from edgewise.core.defer.core import DeferCore
-from edgewise.core.defer.events import EvictJob, ResumeJob, StartJob, SuspendJob
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.orchestrate.core import EndReplica, FrameBegan, OrchestrateCore, StartReplica

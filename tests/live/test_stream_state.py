@@ -12,8 +12,7 @@ import pytest
 
 from edgewise import policies
 from edgewise.core.place.core import ENOUGH_FRAMES
-from edgewise.model.network import Network
-from edgewise.model.pipelines import Pipeline
+from edgewise.model.pipelines import Network, Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.meta import FlowStatus, LinkStatus, MetaStore, NodeStatus, TaskStatus

@@ -17,7 +17,7 @@ from running_system import infer, small_scenario
 from typer.testing import CliRunner
 
 from edgewise.cli import app
-from edgewise.cli.nodes import DEFAULT
+from edgewise.cli.controller import DEFAULT
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.runtime import http
 from edgewise.runtime.controller.plan import DATABASE, prepare

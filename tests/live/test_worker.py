@@ -10,7 +10,7 @@ from live_system import dense_file
 from recorded_runs import Recorder, Where, item
 
 from edgewise.errors import ProtocolError
-from edgewise.model.catalog import Profile
+from edgewise.model.topology import Profile
 from edgewise.runtime import http
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request

@@ -11,7 +11,7 @@ from typing import Any
 
 from naive_links import CALL, COMES, Link, Message, NaiveLinks
 
-from edgewise.model.routes import routes_of
+from edgewise.model.ways import routes_of
 
 NODE, COMMAND = -2, -1  # before all else at one time
 RIDER = (1,)  # of what comes at one time: behind all streams
@@ -97,7 +97,8 @@ class Clock(NaiveLinks):
     def finish(self, m, links):
         m.done += links
         if m.done >= len(m.route):
-            at_s = max(m.leaves_s + m.there_s + m.tx_s + m.wait_s, self.now_s)
+            own_s = m.most_s if self.sharing == "fifo" else m.tx_s
+            at_s = max(m.leaves_s + m.there_s + own_s + m.wait_s, self.now_s)
             what = lambda now_s: self.then.pop(m.number)(now_s, m.lost)  # noqa: E731
             heapq.heappush(self.events, (round(at_s, 13), CALL, self.turn[m.number], next(self.order), what))
 
@@ -154,12 +155,15 @@ class Clock(NaiveLinks):
 
     def settle(self, now_s):
         """All that happens at one time has happened: links have other rates from now on."""
+        changed = []
         for j, (capacity, taken) in enumerate(zip(self.capacity, self.reserved, strict=True)):
             if (rate := max(capacity - taken, 0.0)) != self.links[j].rate:
                 self.reserves += 1
                 self.count_down(j, now_s)
                 self.links[j].rate = rate
-                self.announce(j, now_s)
+                changed.append(j)
+        for j in changed:
+            self.announce(j, now_s)
 
     def pulled(self, now_s, pull, since_s, rate):
         if any(pull is each for each in self.pulls) and (pull["since"], pull["rate"]) == (since_s, rate):

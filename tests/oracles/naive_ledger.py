@@ -14,8 +14,7 @@ import numpy as np
 
 from edgewise.arrays import Floats
 from edgewise.errors import CapacityError
-from edgewise.model.catalog import KINDS, Resources
-from edgewise.model.topology import Node
+from edgewise.model.topology import KINDS, Node, Resources
 
 TOLERANCE = 1e-9  # relative; sums of floats may miss a full node by rounding
 

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass, field
 from itertools import count
 
-CHANGE, PASSED, COMES, CALL = range(4)
+CHANGE, CHANGED, PASSED, COMES, CALL = range(5)
 
 
 @dataclass
@@ -39,6 +39,7 @@ class Message:
     slowest: int = -1
     hop: int = 0
     wait_s: float = 0.0
+    passed_s: list = field(default_factory=list)  # transmission on each link that it has passed
     done: int = 0
     lost: bool = False
 
@@ -77,7 +78,9 @@ class NaiveLinks:
         elif kind == CHANGE:
             self.count_down(what[0], now_s)
             self.links[what[0]].rate = what[1]
-            self.announce(what[0], now_s)
+            self.add(now_s, CHANGED, what[0])  # once all that change at once have changed
+        elif kind == CHANGED:
+            self.announce(what, now_s)
         elif what[1] == self.links[what[0]].stamp:
             self.passed(what[0], now_s)
 
@@ -96,8 +99,9 @@ class NaiveLinks:
             self.go(m, hop)
 
     def go(self, m, hop):
-        late = m.tx_s if self.sharing == "fifo" and hop > m.slowest else 0.0
-        at_s = m.leaves_s + m.there_s * m.route[hop][1] + late + (m.wait_s if self.sharing == "fifo" else 0)
+        at_s = m.leaves_s + m.there_s * m.route[hop][1]
+        if self.sharing == "fifo":  # its head up to the slowest link, from then on its end
+            at_s += m.wait_s + (m.most_s if hop > m.slowest else 0.0)
         self.add(at_s, COMES, (m, m.route[hop][0]))
 
     def count_down(self, j, now_s):
@@ -125,10 +129,7 @@ class NaiveLinks:
         if self.sharing == "fifo" and not first.passes:
             first.passes = True
             first.message.wait_s += now_s - first.came_s
-            if first.bits / link.rate > first.message.most_s:
-                first.message.wait_s += first.bits / link.rate - first.message.most_s
-                first.message.most_s = first.bits / link.rate
-                first.message.slowest = min(first.message.slowest, first.message.hop)
+            self.transmit(first.message, first.bits / link.rate)
             first.message.hop += 1
             if first.message.hop < len(first.message.route):
                 self.go(first.message, first.message.hop)
@@ -138,6 +139,17 @@ class NaiveLinks:
             min(entry.bits for entry in link.line) * len(link.line) if self.sharing == "ps" else first.bits
         )
         self.add(now_s + max(least, 0.0) / link.rate, PASSED, (j, link.stamp))
+
+    def transmit(self, m, own_s):
+        """A message begins to pass: it transmits as its slowest link does, at the rates that there are."""
+        if own_s > m.most_s:
+            m.most_s, m.slowest = own_s, min(m.slowest, m.hop)
+        elif own_s < m.most_s and m.hop == m.slowest:
+            ahead = [self.links[j].rate for j, _ in m.route[m.hop + 1 :]]
+            parts = [own_s, *(m.bits / rate if rate > 0 else 0.0 for rate in ahead)]
+            m.most_s = max(*parts, *m.passed_s, m.bits / self.private[m.number])
+            m.slowest = m.hop + (parts.index(m.most_s) if m.most_s in parts else 0)
+        m.passed_s.append(own_s)
 
     def passed(self, j, now_s):
         self.count_down(j, now_s)
@@ -152,7 +164,9 @@ class NaiveLinks:
     def finish(self, m, links):
         m.done += links
         if m.done >= len(m.route):
-            due_s = m.leaves_s + m.there_s + m.tx_s
-            self.there[m.number] = (math.inf if m.lost else due_s + m.wait_s, m.wait_s)
+            if self.sharing == "fifo":
+                m.wait_s += m.most_s - m.tx_s
+            at_s = m.leaves_s + m.there_s + m.tx_s + m.wait_s
+            self.there[m.number] = (math.inf if m.lost else at_s, m.wait_s)
             if m.number in self.then:
-                self.add(due_s + m.wait_s, CALL, self.then[m.number])
+                self.add(at_s, CALL, self.then[m.number])

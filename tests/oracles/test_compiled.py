@@ -10,14 +10,15 @@ from edgewise.core.compiled import PACKAGE, kernel_hash
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SCRIPT = """
-import json, edgewise as ew
-table = ew.simulate("tiny", "closest", seeds=[3]).items
+import json, sys, edgewise as ew
+table = ew.simulate(ew.load_scenario("tiny", {"sharing": sys.argv[1]}), "closest", seeds=[3]).items
 print(json.dumps(table.to_pydict()))
 """
 
 
-def test_compiled_equals_interpreted():
-    compiled, plain = run(SCRIPT, jit=True), run(SCRIPT, jit=False)
+@pytest.mark.parametrize("sharing", ["none", "fifo", "ps"])
+def test_compiled_equals_interpreted(sharing):
+    compiled, plain = run(SCRIPT, sharing, jit=True), run(SCRIPT, sharing, jit=False)
     for name, values in plain.items():
         if name.startswith("delay"):
             # libm and LLVM may differ in the last bit of log and cos.
@@ -41,7 +42,7 @@ def test_cache_folder_changes_when_an_imported_kernel_changes(tmp_path, decorato
 
 INNER = """
 import json
-from edgewise.policies.dispatch.requests.stations import squashed
+from edgewise.policies.dispatch.requests.features import squashed
 print(json.dumps([squashed(x) for x in (0.0, 3.0, -3.0)]))
 """
 

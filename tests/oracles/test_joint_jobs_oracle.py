@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from edgewise.core.defer.events import EvictJob, ResumeJob, StartJob, SuspendJob
+from edgewise.core.defer import EvictJob, ResumeJob, StartJob, SuspendJob
 from joint_scenarios import mixed, run_of
 
 FAILS_S, COMES_S = (None, 3.37, 11.19), (0.83, 7.61, 12.43)

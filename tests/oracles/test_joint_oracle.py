@@ -17,8 +17,8 @@ from naive_requests import Requests
 from edgewise.core.dispatch.events import RequestAgain, RequestArrived
 from edgewise.core.split import closed
 from edgewise.core.split.core import QueryArrived
-from edgewise.model.network import network_of
-from edgewise.sim.requests import RequestSites
+from edgewise.model.pipelines import network_of
+from edgewise.sim.requests.sites import RequestSites
 from edgewise.splitting import splitting
 from edgewise.workloads.deferrable import jobs_apart, jobs_of
 from edgewise.workloads.pipelines import pipelines_of

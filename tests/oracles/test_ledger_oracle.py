@@ -7,8 +7,7 @@ from naive_ledger import NodeLedger as NaiveLedger, Reservation as NaiveReservat
 
 from edgewise.core.ledger import HOLE, NodeLedger, Reservation, fits, reserve
 from edgewise.errors import CapacityError
-from edgewise.model.catalog import Resources
-from edgewise.model.topology import Node
+from edgewise.model.topology import Node, Resources
 
 NODES = [
     Node("a", "c", Resources(4.0, 8e9, 2e9)),

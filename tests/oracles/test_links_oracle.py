@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from naive_links import NaiveLinks
 
-from edgewise.model.routes import Routes, levels
+from edgewise.model.ways import Routes, levels
 from edgewise.sim.links import advance
 from edgewise.sim.links.net import FIFO, PS, new_net, with_room
 
@@ -116,3 +116,23 @@ def test_windows_of_any_length_give_the_same_times_to_the_last_digit(sharing, ma
     assert whole == parts and len(whole) == 3000
     assert (net.links.carried_bits == other.links.carried_bits).all()
     assert (net.links.dropped == other.links.dropped).all() and net.links.dropped.sum() > 0
+
+
+@pytest.mark.parametrize("make", [tree, loops])
+@pytest.mark.parametrize("factor", [0.25, 4.0])
+def test_who_has_not_begun_to_pass_a_link_uses_its_new_rate(make, factor):
+    draw = np.random.default_rng(11)
+    routes = made(draw, make, 4, False)
+    (first, *others) = [int(j) for j in routes.link[np.argmax((routes.link >= 0).sum(axis=1))] if j >= 0]
+    routes.rate_bps[:] = 8e6
+    routes.rate_bps[first] = 1e6
+    route = np.full(3, np.argmax((routes.link >= 0).sum(axis=1)))
+    sent = (route, np.zeros(3), np.zeros(3), np.full(3, 1e6))
+    changes = [(0.5, first, factor * 1e6)]
+    private_bps = np.full(len(routes.link), np.inf)
+    found, _ = carried(routes, "fifo", sent, private_bps, changes, [0.2, 0.7, np.inf])
+    half = 0.5 / factor  # what the first one has left, at the new rate
+    slowest = max(1.0 / factor, 0.125)
+    wanted = [1.0, 0.5 + half + slowest, 0.5 + half + 1.0 / factor + slowest]
+    assert len(others) > 0
+    assert [float(found[k][0]) for k in range(3)] == pytest.approx(wanted, rel=0, abs=1e-9)

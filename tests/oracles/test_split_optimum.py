@@ -9,7 +9,7 @@ from scipy.optimize import LinearConstraint, linprog, minimize
 
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import QueryClass, build_program, contract, optimise
-from edgewise.policies.split.choice import choose
+from edgewise.policies.split.optimum import choose
 
 POWER, LINK, SERVERS = 1e10, 2e8, 5
 SEEDS = range(12)

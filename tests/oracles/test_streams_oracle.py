@@ -11,7 +11,7 @@ from naive_streams import Naive
 import edgewise as ew
 from edgewise import policies
 from edgewise.core.world import World
-from edgewise.model.routes import routes_of
+from edgewise.model.ways import routes_of
 from edgewise.sim.simulate import Simulation
 
 

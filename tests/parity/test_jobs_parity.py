@@ -7,14 +7,12 @@ import pytest
 
 from edgewise import policies
 from edgewise.core.capacity import CapacityChanged, Evicted
-from edgewise.core.defer import Slots
+from edgewise.core.defer import EvictJob, Slots, SuspendJob
 from edgewise.core.defer.core import DeferCore
-from edgewise.core.defer.events import EvictJob, SuspendJob
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
-from edgewise.model.catalog import Resources
-from edgewise.model.deferrable import Jobs
-from edgewise.model.topology import Node
+from edgewise.model.topology import Node, Resources
+from edgewise.model.work import Jobs
 from edgewise.sim.slots.defer import simulate
 from edgewise.workloads.deferrable import PAPER, generate, jobs_apart
 from joint_scenarios import run_jobs

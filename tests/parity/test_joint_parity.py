@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from edgewise import policies
-from edgewise.core.defer.events import EvictJob, StartJob, SuspendJob
+from edgewise.core.defer import EvictJob, StartJob, SuspendJob
 from edgewise.core.dispatch.events import (
     Bind,
     Drop,
@@ -34,7 +34,7 @@ from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
-from edgewise.sim.requests import RequestSites
+from edgewise.sim.requests.sites import RequestSites
 from joint_scenarios import TURNS, campus, run_of
 
 SEED = 3

@@ -19,9 +19,8 @@ from edgewise.core.orchestrate.core import (
     StartReplica,
 )
 from edgewise.core.plane import Plane
-from edgewise.model.catalog import Resources
 from edgewise.model.services import services_of
-from edgewise.model.topology import Node
+from edgewise.model.topology import Node, Resources
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.controller.replicas import Replicas

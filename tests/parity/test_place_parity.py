@@ -7,10 +7,9 @@ import pytest
 
 from edgewise import policies
 from edgewise.config import load_scenario
+from edgewise.core.place import MovePipeline, PlacementDue, StartPipeline, TaskMeasured
 from edgewise.core.place.core import PlaceCore
-from edgewise.core.place.events import MovePipeline, PlacementDue, StartPipeline, TaskMeasured
-from edgewise.model.network import Network, network_of
-from edgewise.model.pipelines import Pipeline
+from edgewise.model.pipelines import Network, Pipeline, network_of
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.pipelines import session as live
 from edgewise.runtime.pipelines.live import LivePipeline

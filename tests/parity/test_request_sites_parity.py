@@ -11,7 +11,8 @@ import pytest
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.orchestrate import AddReplica, RemoveReplica
-from edgewise.sim.requests import News, RequestSites
+from edgewise.sim.requests.news import News
+from edgewise.sim.requests.sites import RequestSites
 from edgewise.sim.slots.replica_state import DROPPED, IN_TIME
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 from edgewise.workloads.services import services_at_sites, simulated_services, steady

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from edgewise.core.defer.events import EvictJob, LoseJob, ResumeJob, StartJob, SuspendJob
+from edgewise.core.defer import EvictJob, LoseJob, ResumeJob, StartJob, SuspendJob
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import AddReplica, ReplicaView
-from edgewise.core.place.events import MovePipeline, StartPipeline, StopPipeline
+from edgewise.core.place import MovePipeline, StartPipeline, StopPipeline
 from edgewise.joint import JointRun
 from edgewise.model.orchestration import System
 from edgewise.sim.links.advance import backlogs

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from edgewise.model.routes import Routes, levels
+from edgewise.model.ways import Routes, levels
 from edgewise.sim.links import advance
 from edgewise.sim.links.net import FIFO, PS, new_net, with_room
 

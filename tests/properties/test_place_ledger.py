@@ -10,9 +10,7 @@ from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.link_ledger import TOLERANCE
-from edgewise.core.place import arrays_of
-from edgewise.core.place.core import PlaceCore
-from edgewise.core.place.events import (
+from edgewise.core.place import (
     BandwidthChanged,
     MemoryChanged,
     PipelineEnded,
@@ -20,11 +18,12 @@ from edgewise.core.place.events import (
     PlacementDue,
     StartPipeline,
     StopPipeline,
+    arrays_of,
 )
+from edgewise.core.place.core import PlaceCore
 from edgewise.core.plane import HoldsChanged, NodesChanged, Plane
-from edgewise.model.catalog import Resources
-from edgewise.model.network import network_of
-from edgewise.model.topology import Node
+from edgewise.model.pipelines import network_of
+from edgewise.model.topology import Node, Resources
 from edgewise.model.work import INFERENCE
 from edgewise.workloads.pipelines import pipelines_of
 

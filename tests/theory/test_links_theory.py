@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgewise.model.routes import Routes, levels
+from edgewise.model.ways import Routes, levels
 from edgewise.sim.links import advance
 from edgewise.sim.links.net import FIFO, PS, new_net, with_room
 

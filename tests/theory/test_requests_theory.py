@@ -10,7 +10,8 @@ from edgewise import policies
 from edgewise.core.orchestrate import Requests
 from edgewise.model.orchestration import System
 from edgewise.model.services import Services
-from edgewise.sim.requests import News, RequestSites
+from edgewise.sim.requests.news import News
+from edgewise.sim.requests.sites import RequestSites
 from edgewise.sim.slots.replica_state import IN_TIME
 
 WAY_S = 0.125

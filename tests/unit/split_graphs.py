@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from edgewise.core.split import Ledger, SplitView, checked, work_of
-from edgewise.core.split.state import book
+from edgewise.core.split import Ledger, SplitView, book, checked, work_of
 from edgewise.model.work import Edge, Task, TaskGraph
 
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from edgewise.config import load_scenario
 from edgewise.core.place import NetworkView, PipelineArrays, Placement, arrays_of, free_of
-from edgewise.model.network import Network, network_of
-from edgewise.model.pipelines import Pipeline
+from edgewise.model.pipelines import Network, Pipeline, network_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.workloads.pipelines import pipelines_of

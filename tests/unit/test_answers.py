@@ -13,7 +13,7 @@ from edgewise import runs
 from edgewise.core.dispatch.events import RequestReturned
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import parse_scenario
-from edgewise.sim.requests import RequestSites
+from edgewise.sim.requests.sites import RequestSites
 from joint_scenarios import held, over_cables, ran, run_of
 
 FAST, ANSWER_BYTES = "1e30", 40e3

@@ -14,7 +14,24 @@ from edgewise.policies.cards import SHIPPED
 
 MISTAKES = [
     ("simulate nope", "no such file"),
-    ("simulate tiny --policy nope", "no policy 'nope'"),
+    ("simulate tiny --policy nope", "no policy 'nope'. Have"),
+    ("simulate tiny --policy fifo", "no policy 'fifo'; it decides defer: write defer=fifo. Have: aset, "),
+    ("simulate campus-small --policy greedy", "no policy 'greedy'; it decides dispatch of requests. Have: "),
+    ("simulate tiny --set duration_s=1e30", "windows in duration_s: about 2e+29; 10,000,000 can be"),
+    ("simulate tiny --set telemetry.period_s=1e-9", "periods in duration_s: about 2e+10; 100,000,000 can be"),
+    ("simulate tiny --set streams.arrivals.clients_per_min=1e30", "clients in duration_s: about 3.33e+29"),
+    ("simulate tiny --set streams.applications.quick.rate_qps=1e30", "queries of all clients: about"),
+    (
+        "simulate kais-demo --set services.requests.rate_qps=1e30",
+        "services.requests: requests in duration_s:",
+    ),
+    ("simulate campus-small --set clusters.hall.nodes.hall.count=9999999", "too large; use at most 1000000"),
+    (
+        "simulate campus-small --set timeline.0.node=x",
+        "unknown node 'x'; use one of: hall-0, hall-1, hall-2, ",
+    ),
+    ("simulate campus-small --set services.offered=[{}]", "services.offered[0].name: is missing; add it\n"),
+    ("simulate kais-live --set services.offered.0.initial=9999999", "too large; use at most 1000000"),
     ("explain nope", "no such file"),
     ("explain tiny --policy nope=x", "unknown decision 'nope'"),
     ("policies nope", "unknown decision 'nope'"),
@@ -23,6 +40,7 @@ MISTAKES = [
     ("simulate tiny --set nope=1", "nope"),
     ("simulate tiny --out taken", "taken"),
     ("compare tiny --policies closest,closest", "'closest' is given twice"),
+    ("compare campus-small --policies defer=fifo,split=nona", "hold others with --policy split=nona"),
     ("compare tiny --policies closest,least-impedance --rival nope", "rival: 'nope'"),
     ("compare tiny --out taken", "taken"),
     ("report nope", "nope"),

@@ -14,15 +14,12 @@ from edgewise import policies
 from edgewise.core.defer import Objective, Trajectories, left_over_of, view_of
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.errors import PolicyError, ScenarioError
-from edgewise.model.catalog import Resources
-from edgewise.model.topology import Node
+from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob
-from edgewise.policies.defer.careful import Forecast, Horizon, Safe
-from edgewise.policies.defer.program import hindsight
+from edgewise.policies.defer.careful import Forecast, Horizon, Safe, hindsight
 from edgewise.policies.defer.rules import Fifo, Tetris
 from edgewise.sim.slots.defer import DeferralWorlds, simulate
-from edgewise.workloads.azure_packing import AzureTrace, read_azure_packing, worlds_of
-from edgewise.workloads.deferrable import PAPER, generate
+from edgewise.workloads.deferrable import PAPER, AzureTrace, generate, read_azure_packing, worlds_of
 
 SMALL = replace(PAPER, slots=24, jobs_per_slot=4.0, load_mean=0.85)
 FROZEN = Path(__file__).parents[2] / "docs" / "results" / "frozen.json"

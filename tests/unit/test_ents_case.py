@@ -8,7 +8,7 @@ from streaming_example import edge_network, streaming_jobs, view_of
 
 from edgewise.core.keyed import Key
 from edgewise.core.place import arrays_of, throughput
-from edgewise.policies.place.otf import Otfs
+from edgewise.policies.place.baselines import Otfs
 from edgewise.reproduce.cases.ents import AT_ONCE, FigurePoint, make, outcomes_of, setting, small_case
 
 

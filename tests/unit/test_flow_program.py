@@ -9,7 +9,7 @@ from streaming_example import edge_network, small_case, view_of
 
 from edgewise.core.keyed import Key
 from edgewise.core.place import throughput, validate
-from edgewise.policies.place.baselines import TaskPartition
+from edgewise.policies.place.baselines import Otfa, TaskPartition
 from edgewise.policies.place.flows import (
     SLACK,
     UNIT,
@@ -21,7 +21,6 @@ from edgewise.policies.place.flows import (
     proportional,
     route,
 )
-from edgewise.policies.place.otf import Otfa
 from edgewise.policies.place.paths import PathTable
 
 

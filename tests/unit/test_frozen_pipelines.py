@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from edgewise.core.place import arrays_of
-from edgewise.model.network import Network, network_of
-from edgewise.model.pipelines import Pipeline, pipeline_of
+from edgewise.model.pipelines import Network, Pipeline, network_of, pipeline_of
 from edgewise.model.scenario import parse_scenario
 from edgewise.reproduce.cases.ents import E1, E2, E4, E6, FigurePoint, world
 from edgewise.workloads.pipeline_profiler import TaskProfile, profiled

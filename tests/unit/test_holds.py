@@ -1,8 +1,7 @@
 """What each kind of work holds of a node."""
 
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.model.catalog import Profile, Resources, Variant
-from edgewise.model.topology import Node
+from edgewise.model.topology import Node, Profile, Resources, Variant
 from edgewise.model.work import INFERENCE, DeferrableJob, Task, job_holds, task_holds, variant_holds
 
 VARIANT = Variant("v", "m", Resources(2.0, 4e9, 1e9), Profile(0.01, 0.0), 10.0, 1e6)

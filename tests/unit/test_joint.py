@@ -9,18 +9,16 @@ import pytest
 
 import edgewise as ew
 from edgewise import policies
-from edgewise.core.defer import Slots
+from edgewise.core.defer import EvictJob, JobEnded, ResumeJob, Slots, StartJob, SuspendJob
 from edgewise.core.defer.core import DeferCore
-from edgewise.core.defer.events import EvictJob, JobEnded, ResumeJob, StartJob, SuspendJob
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.orchestrate import AddReplica, ReplicaView
-from edgewise.core.place.events import StartPipeline
+from edgewise.core.place import StartPipeline
 from edgewise.errors import PolicyError, ScenarioError
-from edgewise.model.catalog import Resources
 from edgewise.model.orchestration import System
 from edgewise.model.scenario import parse_scenario
-from edgewise.model.topology import Node
+from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob
 from edgewise.sim.jobs import JobsPart
 from edgewise.testing.driven import plain

@@ -14,9 +14,8 @@ from edgewise.errors import PolicyError
 from edgewise.learn.orchestration.settings import SETTINGS, TrainingSetting, setting
 from edgewise.model.orchestration import System
 from edgewise.policies.dispatch.requests import flow
-from edgewise.policies.dispatch.requests.features import draws, station_rows
+from edgewise.policies.dispatch.requests.features import STATION_FEATURES, draws, station_rows
 from edgewise.policies.dispatch.requests.rules import Weighted
-from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
 from edgewise.policies.orchestrate.marginal import MarginalValue, Terms, at_least
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 

@@ -139,7 +139,7 @@ def test_kernels_of_one_processor_are_never_those_of_another():
 
 def test_one_line_on_stderr_says_that_kernels_are_compiled_and_only_then(folder):
     script = CALL.replace('compiled.watch(lambda name: print("compiles", name))', "say_when_compiling()")
-    script = "from edgewise.cli.kernels import say_when_compiling\n" + script
+    script = "from edgewise.cli.profile import say_when_compiling\n" + script
     cold, warm = (call(folder, script, EDGEWISE_CACHE=str(folder / "own")) for _ in range(2))
     assert cold == ["9.0 None 1", f"compiling kernels for this machine, once; kept in {kept(folder)} …"]
     assert warm == ["9.0 None 0"]
@@ -148,7 +148,7 @@ def test_one_line_on_stderr_says_that_kernels_are_compiled_and_only_then(folder)
     assert anew.startswith("compiling kernels, in every run anew because") and "EDGEWISE_CACHE" in anew
 
 
-LINE = "from edgewise.cli.kernels import say_when_compiling\n" + CALL.replace(
+LINE = "from edgewise.cli.profile import say_when_compiling\n" + CALL.replace(
     'compiled.watch(lambda name: print("compiles", name))', "say_when_compiling()"
 )
 OTHER = 12345  # a user that nobody is
@@ -205,18 +205,20 @@ def test_what_is_kept_only_its_owner_can_write_whatever_the_umask(folder):
     assert call(folder, EDGEWISE_CACHE=str(folder / "own")) == ["9.0 None 0"]
 
 
-SPLIT = """
+SIMULATED = """
 from edgewise.core import compiled
 compiled.watch(lambda name: print("compiles", name))
 from edgewise import precompile
-precompile.compile_parts(["splitting:whole-random"])
+precompile.compile_parts(["PART"])
 """
 
 
-def test_a_second_process_compiles_nothing_to_simulate_split_queries(folder):
+@pytest.mark.parametrize("part", ["splitting:whole-random", "together:fifo"])
+def test_a_second_process_compiles_nothing(folder, part):
     own = {"EDGEWISE_CACHE": os.environ.get("EDGEWISE_CACHE") or str(Path.home() / ".cache")}
-    call(folder, SPLIT, **own)  # quick where other tests compiled before
-    assert call(folder, SPLIT, **own) == []
+    again = SIMULATED.replace("PART", part)
+    call(folder, again, **own)  # quick where other tests compiled before
+    assert call(folder, again, **own) == []
 
 
 def test_the_first_run_is_timed_for_every_shipped_policy(monkeypatch):

@@ -5,8 +5,7 @@ from hypothesis import given, strategies as st
 
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.errors import CapacityError
-from edgewise.model.catalog import Resources
-from edgewise.model.topology import Node
+from edgewise.model.topology import Node, Resources
 
 
 def ledger(cores=4.0):

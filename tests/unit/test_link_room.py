@@ -13,12 +13,25 @@ from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import DECLARED, LEFT, REASONS, UNSENT, Items, Violation
 from edgewise.core.keyed import Key
 from edgewise.core.world import World
-from edgewise.model.catalog import Catalog, Model, Profile, Resources, Variant
-from edgewise.model.topology import Cable, Cluster, Node, NodeChange, Site, Topology, Way, Worker
-from edgewise.policies.dispatch.bandit import in_time
+from edgewise.model.topology import (
+    Cable,
+    Catalog,
+    Cluster,
+    Model,
+    Node,
+    NodeChange,
+    Profile,
+    Resources,
+    Site,
+    Topology,
+    Variant,
+    Way,
+    Worker,
+)
+from edgewise.policies.dispatch.meta import in_time
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.sites import SiteSimulation
-from edgewise.sim.streams.habits import Habits
+from edgewise.sim.streams.lookahead import Habits
 from edgewise.sim.streams.rollout import Rollout, Slice
 from edgewise.sim.twin import Future, Twin
 from edgewise.testing import small_world, some_streams

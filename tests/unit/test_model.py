@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from edgewise.config import load_scenario
-from edgewise.model.catalog import KINDS, Profile, Resources
+from edgewise.model.topology import KINDS, Profile, Resources
 from edgewise.model.work import DeferrableJob, Edge, Task, TaskGraph
 
 

@@ -24,7 +24,7 @@ GONE = [
     ("edgewise.workloads.job_files", None),
     ("edgewise.workloads.network_files", None),
     ("edgewise.workloads.streaming", None),
-    ("edgewise.workloads.task_code", "load_description"),
+    ("edgewise.workloads.pipeline_profiler", "load_description"),
     ("edgewise.workloads.pipelines", "streaming_jobs"),
 ]
 

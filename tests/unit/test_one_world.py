@@ -5,18 +5,16 @@ import pytest
 
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.defer import Slots
+from edgewise.core.defer import JobSubmitted, SlotBegan, Slots, StartJob
 from edgewise.core.defer.core import DeferCore
-from edgewise.core.defer.events import JobSubmitted, SlotBegan, StartJob
 from edgewise.core.dispatch.events import RequestArrived, Send
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.orchestrate import AddReplica, RemoveReplica, commands_of
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
-from edgewise.model.catalog import Resources
 from edgewise.model.services import services_of
-from edgewise.model.topology import Node
+from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime.compiling import try_out
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate

@@ -17,14 +17,12 @@ from edgewise.config import dump_scenario, load_scenario
 from edgewise.core.place import arrays_of
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.pipelines import PipelineSpec
-from edgewise.model.network import network_of
-from edgewise.model.pipelines import Pipeline, pipeline_of
+from edgewise.model.pipelines import Pipeline, network_of, pipeline_of
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Task, TaskGraph
 from edgewise.sim.pipelines import simulate_streaming
-from edgewise.workloads.pipeline_profiler import TaskProfile, profile_pipeline, profiled
+from edgewise.workloads.pipeline_profiler import TaskProfile, profile_pipeline, profiled, task_functions
 from edgewise.workloads.pipelines import pipelines_of
-from edgewise.workloads.task_code import task_functions
 
 
 def task(i: int, *downstream: str) -> dict[str, Any]:

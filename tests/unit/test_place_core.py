@@ -8,20 +8,22 @@ from streaming_example import edge_network, example_network, streaming_jobs, who
 
 from edgewise import policies
 from edgewise.core.guard import Guard
-from edgewise.core.place import Placement, arrays_of, throughput
-from edgewise.core.place.core import ENOUGH_FRAMES, PlaceCore
-from edgewise.core.place.events import (
+from edgewise.core.place import (
     BandwidthChanged,
     MemoryChanged,
     MovePipeline,
     PipelineEnded,
     PipelineSubmitted,
+    Placement,
     PlacementDue,
     ReroutePipeline,
     StartPipeline,
     StopPipeline,
     TaskMeasured,
+    arrays_of,
+    throughput,
 )
+from edgewise.core.place.core import ENOUGH_FRAMES, PlaceCore
 from edgewise.errors import CapacityError, PolicyError
 from edgewise.testing.driven import plain
 

@@ -7,7 +7,7 @@ from streaming_example import example_job, example_network, place_by_hand, view_
 from edgewise.core.keyed import Key
 from edgewise.core.place import arrays_of, free_of, throughput, validate
 from edgewise.errors import CapacityError, ScenarioError
-from edgewise.model.network import Network
+from edgewise.model.pipelines import Network
 from edgewise.policies.place.flows import (
     FlowProgram,
     flows_of,

@@ -8,9 +8,7 @@ from streaming_example import example_network, whole_job
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.capacity import CapacityChanged, Evicted
-from edgewise.core.defer import Slots
-from edgewise.core.defer.core import DeferCore
-from edgewise.core.defer.events import (
+from edgewise.core.defer import (
     EvictJob,
     JobEnded,
     JobPhase,
@@ -18,10 +16,12 @@ from edgewise.core.defer.events import (
     JobSubmitted,
     ResumeJob,
     SlotBegan,
+    Slots,
     Standing,
     StartJob,
     SuspendJob,
 )
+from edgewise.core.defer.core import DeferCore
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.orchestrate import AddReplica, RemoveReplica, commands_of
 from edgewise.core.orchestrate.core import (
@@ -33,20 +33,20 @@ from edgewise.core.orchestrate.core import (
     RequestsCounted,
     StartReplica,
 )
-from edgewise.core.place import Placement, arrays_of
-from edgewise.core.place.core import PlaceCore
-from edgewise.core.place.events import (
+from edgewise.core.place import (
     PipelineEnded,
     PipelineSubmitted,
+    Placement,
     PlacementDue,
     StartPipeline,
     StopPipeline,
+    arrays_of,
 )
+from edgewise.core.place.core import PlaceCore
 from edgewise.core.plane import HoldsChanged, NodesChanged, Plane
 from edgewise.errors import CapacityError
-from edgewise.model.catalog import Resources
 from edgewise.model.services import services_of
-from edgewise.model.topology import Node
+from edgewise.model.topology import Node, Resources
 from edgewise.model.work import INFERENCE, DeferrableJob
 
 SERVICES = services_of(load_scenario("kais-live", {"services.cores_held": "life"}))

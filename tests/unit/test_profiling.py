@@ -16,7 +16,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from edgewise import config  # noqa: E402
 from edgewise.cli.profile import origin  # noqa: E402
 from edgewise.errors import ProfileError, ScenarioError  # noqa: E402
-from edgewise.model.catalog import Profile  # noqa: E402
+from edgewise.model.topology import Profile  # noqa: E402
 from edgewise.profiling import (  # noqa: E402
     entries,
     graphs,

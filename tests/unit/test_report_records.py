@@ -143,3 +143,14 @@ def test_reading_what_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "a" / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
     with pytest.raises(RunError, match="format is 99"):
         records.read_run(tmp_path / "a")
+    for summary in ("{}", "[1]", "[{}]"):
+        write(tmp_path / "b")
+        (tmp_path / "b" / "summary.json").write_text(summary)
+        with pytest.raises(
+            RunError, match=r"summary\.json lacks measures of streams; run the scenario again"
+        ):
+            records.read_run(tmp_path / "b")
+    write(tmp_path / "c")
+    pq.write_table(table(STREAM_ROWS, STREAMS), tmp_path / "c" / "delays.parquet")
+    with pytest.raises(RunError, match=r"delays\.parquet: missing columns \['above_s', "):
+        records.read_run(tmp_path / "c")

@@ -18,18 +18,16 @@ from edgewise.errors import EdgewiseError, RunError, ScenarioError
 from edgewise.reproduce import frozen, run
 from edgewise.reproduce.cases import osdec
 from edgewise.reproduce.claims import (
+    TEST,
+    TRAINING,
+    VALIDATION,
     Claim,
     Finding,
     at_least,
     at_most,
     exact,
-    measured,
-)
-from edgewise.reproduce.seeds import (
-    TEST,
-    TRAINING,
-    VALIDATION,
     kind_of,
+    measured,
     parse_seeds,
     refuse_test_seeds,
 )

@@ -8,7 +8,8 @@ from edgewise import policies, runs
 from edgewise.config import load_scenario
 from edgewise.core.dispatch.events import Drop, Send
 from edgewise.errors import PolicyError
-from edgewise.sim.requests import News, RequestSites
+from edgewise.sim.requests.news import News
+from edgewise.sim.requests.sites import RequestSites
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 from edgewise.workloads.services import services_at_sites, simulated_services

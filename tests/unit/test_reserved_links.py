@@ -14,12 +14,12 @@ from edgewise.core.orchestrate import AddReplica, ReplicaView
 from edgewise.core.place import NetworkView, Placement
 from edgewise.core.pulls import SHARE
 from edgewise.errors import ScenarioError
-from edgewise.model.network import Network
 from edgewise.model.orchestration import System
+from edgewise.model.pipelines import Network
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.services import system_of
 from edgewise.model.work import Stream
-from edgewise.sim.replica_queues import after_outages
+from edgewise.sim.requests.queues import after_outages
 from joint_scenarios import held, laid, ran, run_of
 
 CABLE_BPS, FLOW_BPS = 100e6, 20e6

@@ -8,7 +8,7 @@ from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.errors import RunError
 from edgewise.sim.simulate import Simulation
-from edgewise.sim.streams.room import room_for_switching
+from edgewise.sim.streams.rollout import room_for_switching
 
 SETTINGS = {"topology.antennas": 2, "duration_s": 100, "streams.arrivals.clients_per_min": 200}
 NAMES = ("closest", "load-balancing", "least-loaded-feasible")

@@ -221,6 +221,23 @@ def test_workers_must_fit(data: dict[str, Any]) -> None:
     assert "'fill' never ends" in message(data)
 
 
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"workers.0.count": 8}, "graphs[0].cpu_cores: a server of 'inception' does not fit node 'hall-0'"),
+        (
+            {"graphs.0.cpu_cores": 9},
+            "graphs[0].cpu_cores: a server of 'inception' does not fit node 'hall-0'",
+        ),
+        ({"graphs.0.memory_bytes": "16GB"}, "graphs[0].memory_bytes: a server of 'inception' does not fit"),
+    ],
+)
+def test_servers_of_split_models_must_fit_beside_workers(change: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ScenarioError, match=re.escape(expected)):
+        load_scenario("campus", change)
+    load_scenario("campus", {"graphs.0.cpu_cores": 1})
+
+
 def test_fill_is_first_fit_over_expanded_nodes(data: dict[str, Any]) -> None:
     data["clusters"][1]["nodes"] = [
         {"name": "far-node", "count": 2, "resources": {"cpu_cores": 0.3, "memory_bytes": "1 GiB"}}

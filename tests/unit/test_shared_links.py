@@ -9,8 +9,9 @@ import yaml
 import edgewise as ew
 from edgewise import policies, runs
 from edgewise.errors import ScenarioError
-from edgewise.model.routes import levels, routes_of
 from edgewise.model.topology import LinkChange, NodeChange
+from edgewise.model.ways import levels, routes_of
+from edgewise.model.work import Stream
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.sites import SiteSimulation
 from edgewise.sim.streams.carrying import Shared
@@ -226,3 +227,24 @@ def test_what_telemetry_calls_waiting_is_counted(sharing):
         found.append(waiting)
     plain, counted = found
     assert counted.sum() > 50 and (plain == counted).mean() > 0.98
+
+
+@pytest.mark.parametrize("answer_bytes", [0.0, 2e4])
+@pytest.mark.parametrize("sharing", ["none", "fifo", "ps"])
+def test_what_a_worker_gathers_for_its_batch_is_lost_when_the_stream_moves(sharing, answer_bytes):
+    """Ten queries wait at the near worker for its batch to fill when the way there fails; ten go far."""
+    gathers = {"max_batch": 50, "batch_timeout_s": 60}
+    scenario = ew.load_scenario(
+        "tiny",
+        {"sharing": sharing, "telemetry.lag_s": 0}
+        | {f"catalog.variants.small-cpu.{key}": value for key, value in gathers.items()},
+    )
+    stream = Stream(0, 0, "", "detection", 0.0, 20.0, 1.0, 1e4, 100.0, 20.0, answer_bytes=answer_bytes)
+    scenario = replace(scenario, timeline=(LinkChange(10.0, "site", "near", up=False),))
+    simulation = Simulation(scenario, policies.load("dispatch", "closest"), 5, [stream])
+    simulation.run_until(10.0)
+    assert simulation.workers.each.held[simulation.bound[0]] >= 9  # one may be on its way
+    simulation.run()
+    (found,) = simulation.truth
+    assert (found.ok, found.failed, found.rejected) == (10, 10, 0)
+    assert sharing == "none" or (simulation.carrier.wires.net.messages.number == -1).all()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from split_graphs import fan
 
-from edgewise.core.guard import Guard
-from edgewise.core.shadow import Shadow
+from edgewise.core.guard import Guard, Shadow
+from edgewise.core.split import MEMORY_S, UPDATE_S
 from edgewise.core.split.core import (
     MakePlan,
     PlanMade,
@@ -19,9 +19,8 @@ from edgewise.core.split.core import (
     ServersTold,
     SplitCore,
 )
-from edgewise.core.split.state import MEMORY_S, UPDATE_S
 from edgewise.errors import PolicyError
-from edgewise.model.graphs import ServerGroup
+from edgewise.model.scenario import ServerGroup
 from edgewise.policies import load
 from edgewise.policies.split import QueryClass, build_program, optimise
 from edgewise.policies.split.layout import joined, layout_program

@@ -16,7 +16,7 @@ from edgewise.policies.split import (
     optimise,
     split_policy,
 )
-from edgewise.policies.split.free import levels
+from edgewise.policies.split.optimum import levels
 from edgewise.policies.split.program import ServerChoice
 from edgewise.sim.stations.split import simulate_split, tune_share
 

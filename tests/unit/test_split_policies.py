@@ -23,7 +23,7 @@ from edgewise.policies.split import (
     subgraphs,
 )
 from edgewise.policies.split.contract import reduction
-from edgewise.policies.split.placements import placements
+from edgewise.policies.split.subgraphs import placements
 
 
 def fan(works: list[float], size_bytes: float = 1e6) -> TaskGraph:

@@ -21,12 +21,10 @@ from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
 from edgewise.core.place import Placement, arrays_of, throughput, validate
 from edgewise.errors import CapacityError, PolicyError, ScenarioError
-from edgewise.model.network import Network, network_of
-from edgewise.model.pipelines import Pipeline
-from edgewise.policies.place.baselines import Balanced, LeastRequested, TaskPartition
+from edgewise.model.pipelines import Network, Pipeline, network_of
+from edgewise.policies.place.baselines import Balanced, LeastRequested, Otfa, Otfs, TaskPartition
 from edgewise.policies.place.exact import optimum
 from edgewise.policies.place.joint import Joint
-from edgewise.policies.place.otf import Otfa, Otfs
 from edgewise.sim.pipelines import simulate_streaming
 from edgewise.workloads.pipelines import pipelines_of, recognition_graph
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from edgewise.errors import ScenarioError
-from edgewise.model.network import Network
+from edgewise.model.pipelines import Network
 from edgewise.runtime.pipelines.session import open_backend
 from edgewise.runtime.pipelines.task import CHUNK, Meter, TokenBucket, accept, listen, receive, send
 from edgewise.runtime.testbeds import Flow, nodes_on
-from edgewise.runtime.testbeds.shaping import WIRE, NodeState, changes, device_commands
-from edgewise.workloads.task_code import decode, encode
+from edgewise.runtime.testbeds.netns import WIRE, NodeState, changes, device_commands
+from edgewise.workloads.pipeline_profiler import decode, encode
 
 
 def line():

@@ -17,7 +17,7 @@ import edgewise as ew
 from edgewise import sweeps
 from edgewise.errors import EdgewiseError, ScenarioError
 from edgewise.report.statistics import Interval, mean_interval
-from edgewise.sweeps.knee import hinge, said
+from edgewise.sweeps.size import hinge, said
 from edgewise.sweeps.vary import parse_target, price
 from in_process import edgewise
 

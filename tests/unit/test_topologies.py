@@ -11,10 +11,9 @@ from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.world import World
 from edgewise.errors import ScenarioError
 from edgewise.model.build import fill
-from edgewise.model.catalog import Resources
-from edgewise.model.library import Backbone
+from edgewise.model.grammar.scenario import Backbone
 from edgewise.model.scenario import Scenario, parse_scenario
-from edgewise.model.topology import Node, Way, WayTable
+from edgewise.model.topology import Node, Resources, Way, WayTable
 
 KINDS = ("dc-cloud", "co-dc-cloud", "full-edge", "isp")
 LINE = Backbone(("A", "B", "C", "D"), ((0, 1, 100.0), (1, 2, 200.0), (1, 3, 300.0)))

@@ -18,7 +18,7 @@ from edgewise.core.defer import Slots
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
-from edgewise.model.network import network_of
+from edgewise.model.pipelines import network_of
 from edgewise.model.scenario import parse_scenario
 from edgewise.policies import load
 from edgewise.report import records, timeline

@@ -6,10 +6,8 @@ from typing import NoReturn
 from rich.markup import escape
 
 from edgewise.cli import (  # each brings its commands
-    jobs as jobs,
-    kernels as kernels,
+    controller as controller,
     live as live,
-    nodes as nodes,
     profile as profile,
     reproduce as reproduce,
     running as running,
@@ -17,11 +15,10 @@ from edgewise.cli import (  # each brings its commands
     sweeps as sweeps,
     switch as switch,
     traffic as traffic,
-    train as train,
     verbs as verbs,
 )
-from edgewise.cli.kernels import say_when_compiling
 from edgewise.cli.output import PANELS as PANELS, app as app, err
+from edgewise.cli.profile import say_when_compiling
 from edgewise.errors import EdgewiseError
 
 

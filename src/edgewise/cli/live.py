@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from edgewise import policies
-from edgewise.cli.nodes import DEFAULT, FAILED, Folder, call, failing, follow, show_nodes
+from edgewise.cli.controller import DEFAULT, FAILED, Folder, call, failing, follow, show_nodes
 from edgewise.cli.output import app, check_folder, err, extra, note, out, show as show_table
 from edgewise.cli.running import show_pipelines
 from edgewise.cli.standalone import (

@@ -1,8 +1,11 @@
 """What commands share: the application, what they print, and what they say before any work.
 
 Answers go to standard output, what is said beside them to standard error.
+
+What a result came to is shown as tables or JSON.
 """
 
+import json
 import shlex
 import sys
 import tempfile
@@ -20,9 +23,13 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from edgewise.errors import EdgewiseError, RunError
+from edgewise.report import summary as summaries
+from edgewise.report.schema import WORK
+from edgewise.result import Comparison, Result
 
 out = Console()
 err = Console(stderr=True)
+# Commands in the order of `--help`.
 PANELS = {
     "Simulate": "scenarios explain policies simulate compare sweep size replay report schema",
     "Train and reproduce": "train reproduce looks freeze",
@@ -32,7 +39,6 @@ PANELS = {
     "Try on this machine": "demo run clean profile catalog kernels",
     "Parts of a live system": "worker gateway openapi",
 }
-"""Commands in the order of `--help`."""
 
 
 class Commands(TyperGroup):
@@ -126,7 +132,7 @@ def show_shadows(found: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
 
     Args:
         found: of each its decision, where that is made ("" where there is but one place), and its report
-            (`core.shadow`).
+            (`core.guard`).
     """
     for decision, where, report in found:
         rows = [
@@ -161,4 +167,90 @@ def progress(counted: bool = True) -> Progress:
         console=err,
         transient=True,
         disable=not err.is_terminal,
+    )
+
+
+def show_result(result: Result, comparison: Comparison | None, folder: Path, as_json: bool) -> None:
+    """Save a result and say what it came to."""
+    summary = result.summary()
+    rows = () if comparison is None else comparison.rows
+    result.save(folder)
+    note(summaries.warning(summary))
+    for policy, faults in result.faults.items():
+        why = ", ".join(f"{why} ({count} times)" for why, count in faults.items())
+        what = f"the fallback decided in its place: {why}; edgewise.testing.check_policy says more"
+        note([f"{policy}: {what}"])
+    if as_json:
+        names = ("policy", "rival", "mean", "rival_mean", "difference", "low", "high", "p_holm", "verdict")
+        found = {
+            "scenario": result.scenario.name,
+            "work": result.work,
+            "policies": result.policies,
+            "fixed": result.fixed,
+            "seeds": result.seeds,
+            "summary": summary,
+            "delays": {work: rows for work, rows in result.delays().items() if rows},
+            "refusals": result.refusals(),
+            "use": [one._asdict() for one in result.used()],
+            "beside": {work: each.summary() for work, each in result.beside.items()},
+            "decision_s": result.decision_s,
+            "comparison": [{name: getattr(row, name) for name in names} for row in rows],
+            "folder": str(folder),
+        }
+        return print(json.dumps(found, indent=1))
+    _print_summary(result, summary, result.fixed if len(result.policies) > 1 else {})
+    for each in result.beside.values():
+        _print_summary(each, each.summary(), {})
+    if comparison is None:
+        _print_delays(result)
+    if refused := result.refusals():
+        show(refused[0], [tuple(map(str, row.values())) for row in refused], "why streams were refused")
+    if rows:
+        _print_comparison(result, rows)
+    out.print(f"records, figures and report: [bold]{escape(str(folder))}[/bold]")
+
+
+def _print_summary(result: Result, summary: Sequence[dict[str, Any]], fixed: Mapping[str, str]) -> None:
+    caption = "; ".join([WORK[result.work].about, *(f"{one}: {name}" for one, name in fixed.items())])
+    title = f"{result.work} of scenario {result.scenario.name}, means over seeds"
+    table = Table(title=title, caption=caption, box=None, padding=(0, 1, 0, 0))
+    table.add_column("policy", overflow="fold")  # where room is scarce, before figures are cut
+    for heading in (*(measure.heading for measure in result.measures), "runs"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for policy in result.policies:
+        mine = [row for row in summary if row["policy"] == policy]
+        cells = []
+        for measure in result.measures:
+            known = [row[measure.key] for row in mine if row[measure.key] is not None]
+            cells.append(measure.shown(sum(known) / len(known) if known else None))
+        table.add_row(escape(policy), *cells, str(len(mine)))
+    out.print(table)
+
+
+def _print_delays(result: Result) -> None:
+    """Quantiles of delays of each kind of work that has some."""
+    policy = ("policy",) if len(result.policies) > 1 else ()
+    columns = ("of", *policy, "count", "p50_s", "p95_s", "p99_s")
+    rows = [
+        (work, *(f"{row[name]:.3f}" if name.endswith("_s") else str(row[name]) for name in columns))
+        for work, found in result.delays().items()
+        for row in found
+    ]
+    if rows:
+        show(("delays", "of", *policy, "count", "p50 s", "p95 s", "p99 s"), rows)
+
+
+def _print_comparison(result: Result, rows: Sequence[Any]) -> None:
+    measure = result.measures[0]
+    shown = []
+    for row in rows:
+        ends = (
+            None if row.low is None or row.high is None else f"{100 * row.low:+.2f} … {100 * row.high:+.2f}"
+        )
+        p = "–" if row.p_holm is None else f"{row.p_holm:.2g}"
+        shown.append((row.policy, row.rival, f"{100 * row.difference:+.2f}", ends or "–", p, row.verdict))
+    show(
+        ("policy", "against", f"difference ({measure.unit})", "95 % interval", "p (Holm)", "verdict"),
+        shown,
+        measure.heading.removesuffix(" %"),
     )

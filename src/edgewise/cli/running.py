@@ -17,8 +17,7 @@ from edgewise.cli.verbs import PolicyOption, SetOption, load, parted
 from edgewise.errors import EdgewiseError
 from edgewise.model.grammar.pipelines import PipelineSpec
 from edgewise.model.grammar.scenario import BUDGETS_S, not_run
-from edgewise.model.network import Network, network_of
-from edgewise.model.pipelines import pipeline_of
+from edgewise.model.pipelines import Network, network_of, pipeline_of
 from edgewise.model.scenario import Scenario
 
 if TYPE_CHECKING:

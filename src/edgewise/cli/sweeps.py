@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from edgewise import runs
-from edgewise.cli.output import app, check_folder, command, note, out, progress, show as show_table
+from edgewise.cli.output import app, check_folder, command, note, out, progress, show
 from edgewise.cli.verbs import (
     JobsOption,
     JsonOption,
@@ -158,7 +158,7 @@ def _watched(points: Points) -> Iterator[None]:
         try:
             yield
         except KeyboardInterrupt:
-            kept = f"{len(points.rows)} runs ended and are kept in {points.folder}"
+            kept = f"{len(points.kept())} runs ended and are kept in {points.folder}"
             note([f"{kept}; the same command with --resume goes on from there"])
             raise
 
@@ -174,9 +174,7 @@ def _show(found: Answer, place: Path, as_json: bool) -> None:
     if as_json:
         return print(json.dumps(found.summary() | {"folder": str(place)}, indent=1))
     headings, rows = found.shown()
-    show_table(
-        headings, rows, f"scenario {found.points.base.name}, means over {len(found.points.seeds)} seeds"
-    )
+    show(headings, rows, f"scenario {found.points.base.name}, means over {len(found.points.seeds)} seeds")
     for line in found.sentences:
         out.print(escape(line), highlight=False, soft_wrap=True)
     out.print(f"table, figure and report: [bold]{escape(str(place))}[/bold]", soft_wrap=True)

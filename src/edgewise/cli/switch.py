@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from edgewise import config
+from edgewise.cli.controller import DEFAULT, Folder, call
 from edgewise.cli.live import deciding, show_faults, show_policies, switch
-from edgewise.cli.nodes import DEFAULT, Folder, call
 from edgewise.cli.output import app, out, show, show_shadows
 from edgewise.cli.verbs import complete_policy, parted
 

@@ -10,9 +10,8 @@ import typer
 from rich.markup import escape
 
 from edgewise import api
-from edgewise.cli.nodes import DEFAULT, Folder, call
-from edgewise.cli.output import app, check_folder, command, note, out, show as show_table
-from edgewise.cli.results import show
+from edgewise.cli.controller import DEFAULT, Folder, call
+from edgewise.cli.output import app, check_folder, command, note, out, show, show_result
 from edgewise.cli.verbs import (
     JsonOption,
     OutOption,
@@ -114,7 +113,7 @@ def replay(
         records.check_place(target or Path("runs") / "any")
         listed = dict([listing(chosen)]) if chosen else ()
         result = api.replay(source, listed, seed, fixed=by_decision(policy), command=command())
-        show(result, None, target or Path("runs") / f"{result.scenario.name}-replay", as_json)
+        show_result(result, None, target or Path("runs") / f"{result.scenario.name}-replay", as_json)
         return None if as_json else _say_brought(source)
     policy = call(folder, "GET", "/v1/policies/dispatch")["policy"]
     from edgewise.runtime.clients import recording
@@ -124,7 +123,7 @@ def replay(
     row = {"policy": f"{policy}, live", "queries": sum(totals.values()), **totals}
     if as_json:
         return print(json.dumps(row | {"busy": busy}))
-    show_table(row, [list(row.values())])
+    show(row, [list(row.values())])
     say_busy(busy)
 
 
@@ -140,7 +139,7 @@ def _all_work(folder: Path, seed: int) -> None:
     from edgewise.runtime.clients import all_work
 
     found = all_work.bring(folder, seed)
-    show_table(("work", *BECAME, "median ms"), brought_rows(found.figures, found.median_s))
+    show(("work", *BECAME, "median ms"), brought_rows(found.figures, found.median_s))
     out.print("streams, services and graphs count queries; ok: answered in time, or done")
     say_busy(found.busy)
 
@@ -150,7 +149,7 @@ def _say_brought(recording: Path) -> None:
     if (recording / BROUGHT).is_file():
         found = json.loads((recording / BROUGHT).read_text())
         rows = brought_rows(found["figures"], found["median_s"])
-        show_table(("live, by its clients", *BECAME, "median ms"), rows)
+        show(("live, by its clients", *BECAME, "median ms"), rows)
         say_busy(found["busy"])
 
 
@@ -194,7 +193,7 @@ def load(
     headings = ("requests", "in time", "late", "refused", "dropped", "failed", "median ms", "95 % ms")
     counts = [seen.became[name] for name in headings[1:6]]
     delays = np.quantile(seen.delays_s or [0.0], [0.5, 0.95]) * 1e3
-    show_table(headings, [(sum(counts), *counts, *(f"{delay:.0f}" for delay in delays if seen.delays_s))])
+    show(headings, [(sum(counts), *counts, *(f"{delay:.0f}" for delay in delays if seen.delays_s))])
     out.print(f"in time: within {seen.deadline_s:g} s")
     if seen.why:
         out.print(f"last error: {seen.why}", markup=False)

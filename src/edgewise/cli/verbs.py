@@ -1,7 +1,5 @@
 """The verbs of simulation: they take any scenario and any decision."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from glob import glob
@@ -12,13 +10,12 @@ import typer
 from rich.markup import escape
 
 from edgewise import api, config, policies, runs
-from edgewise.cli.output import app, command, note, out, progress, show as show_table
-from edgewise.cli.results import show
+from edgewise.cli.output import app, command, note, out, progress, show, show_result
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
 from edgewise.policies.registry import KINDS
 from edgewise.report import records
-from edgewise.reproduce import seeds as splits
+from edgewise.reproduce.claims import parse_seeds as seeds_of, refuse_test_seeds
 from edgewise.result import report as rewritten
 
 if TYPE_CHECKING:
@@ -91,7 +88,7 @@ def simulate(
             loaded, chosen, numbers, progress=lambda: bar.advance(task), command=command(), jobs=jobs
         )
     name = "-".join(Path(label).stem for label in result.policies[0].split("+"))
-    show(result, None, folder or Path("runs") / f"{loaded.name}-{name}", as_json)
+    show_result(result, None, folder or Path("runs") / f"{loaded.name}-{name}", as_json)
 
 
 @app.command(
@@ -134,7 +131,7 @@ def compare(
             loaded, {varied: names}, numbers, fixed=fixed, rival=rival, progress=lambda: bar.advance(task),
             command=command(), jobs=jobs,
         )  # fmt: skip
-    show(comparison.result, comparison, folder or Path("runs") / f"{loaded.name}-compare", as_json)
+    show_result(comparison.result, comparison, folder or Path("runs") / f"{loaded.name}-compare", as_json)
 
 
 @app.command(epilog="Example: edgewise report runs/three-tier-compare")
@@ -158,7 +155,7 @@ def explain(scenario: ScenarioArgument, policy: PolicyOption = None, changes: Se
             name = given if work in together else default
             others = [each for each in runs.names(loaded, work, decision) if each != name]
             rows.append((work, decision, name, ", ".join(others)))
-    show_table(("work", "decision", "policy", "others"), rows)
+    show(("work", "decision", "policy", "others"), rows)
     if "graphs" in loaded.spec.holds:
         print_plan(loaded, chosen.get("split", runs.defaults(loaded, "graphs")["split"]))
 
@@ -168,7 +165,7 @@ def scenarios() -> None:
     """List the shipped scenarios, by the work that they hold."""
     forms = [config.scenario_form(name) for name in config.shipped_scenarios()]
     rows = [(form.name, ", ".join(form.holds), form.description) for form in forms]
-    show_table(("scenario", "holds", "what"), sorted(rows, key=lambda row: row[1]))
+    show(("scenario", "holds", "what"), sorted(rows, key=lambda row: row[1]))
 
 
 @app.command(name="policies", epilog="Example: edgewise policies orchestrate")
@@ -193,7 +190,7 @@ def list_policies(
         return print(json.dumps(rows, indent=1))
     for work, each in kinds:
         mine = [(row["policy"], row["what"]) for row in rows if (row["of"], row["decision"]) == (work, each)]
-        show_table((f"{each} ({work})", "what"), mine)
+        show((f"{each} ({work})", "what"), mine)
 
 
 @app.command(epilog="Example: edgewise schema > scenario.schema.json")
@@ -237,9 +234,17 @@ def by_decision(given: Sequence[str] | None) -> dict[str | None, Any]:
 
 
 def listing(given: str) -> tuple[str | None, list[str]]:
-    """Decision (None: not said) and names of DECISION=NAME,NAME,…."""
+    """Decision (None: not said) and names of DECISION=NAME,NAME,….
+
+    Raises:
+        EdgewiseError: another decision is named in the middle.
+    """
     decision, names = parted(given)
-    return decision, [name.strip() for name in names.split(",") if name.strip()] or ["all"]
+    found = [name.strip() for name in names.split(",") if name.strip()]
+    for name in found:
+        if (parted(name)[0] or "").rpartition(".")[2] in policies.DECISIONS:
+            raise EdgewiseError(f"--policies {given}: is of one decision; hold others with --policy {name}")
+    return decision, found or ["all"]
 
 
 def parted(given: str) -> tuple[str | None, str]:
@@ -254,8 +259,8 @@ def parse_seeds(text: str) -> range:
     Raises:
         EdgewiseError: anything else, an empty range, or a test seed.
     """
-    seeds = splits.parse_seeds(text)
-    splits.refuse_test_seeds(seeds)
+    seeds = seeds_of(text)
+    refuse_test_seeds(seeds)
     return seeds
 
 
@@ -284,7 +289,7 @@ def print_plan(scenario: Scenario, policy: str) -> None:
         note([f"the forecast does not hold: {found.overload}"])
 
 
-def _print_groups(plan: SplitPlan) -> None:
+def _print_groups(plan: "SplitPlan") -> None:
     """How likely each placement of each kind of sub-graph is."""
     groups, start = plan.program.groups, plan.program.arrays.start
     out.print(f"{plan.program.variables} probabilities in {len(groups)} kinds of sub-graphs")
@@ -297,15 +302,15 @@ def _print_groups(plan: SplitPlan) -> None:
                 end = "" if row[-1] == 0 else ", ends away"
                 rows.append((number, len(group.subgraphs), f"{chance:.3f}", parts + end))
     if rows:
-        show_table(("sub-graph", "times", "probability", "branches by server"), rows)
+        show(("sub-graph", "times", "probability", "branches by server"), rows)
 
 
-def _print_layout(plan: LayoutPlan) -> None:
+def _print_layout(plan: "LayoutPlan") -> None:
     layout = plan.program.layout
     names = [*layout.links, *(group.name for group in layout.groups)]
     found = zip(names, plan.load, plan.wait_s, strict=True)
     rows = ((name, f"{load:.1%}", f"{1e3 * wait:.3g}") for name, load, wait in found)
-    show_table(("resource", "busy", "waits ms"), rows)
+    show(("resource", "busy", "waits ms"), rows)
     out.print(
         f"forecast {1e3 * plan.mean_s:.4g} ms; {plan.program.variables} probabilities; "
         f"certified gap {plan.gap:.1%}"

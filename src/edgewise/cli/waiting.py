@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 from rich.markup import escape
 
-from edgewise.cli.nodes import call, failing
+from edgewise.cli.controller import call, failing
 from edgewise.cli.output import err, out
 from edgewise.errors import RunError, UnansweredError
 from edgewise.runtime import sqlite

@@ -14,8 +14,6 @@ words alone. Values come of multiplications and additions, never of a logarithm,
 last bit on every machine, compiled or not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -6,8 +6,6 @@ told whom. The rules are kernels on the rows of one world; `NodeLedger` gives na
 Indices are stable: what goes leaves a hole, which is filled by what comes next.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -16,8 +14,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints, Records, records
 from edgewise.core.compiled import inner, kernel
 from edgewise.errors import CapacityError
-from edgewise.model.catalog import KINDS, Resources
-from edgewise.model.topology import Node
+from edgewise.model.topology import KINDS, Node, Resources
 
 TOLERANCE = 1e-9  # relative; sums of floats may miss a full node by rounding
 HOLE, ROWS_AT_FIRST = -1, 16
@@ -208,7 +205,7 @@ class NodeLedger:
             raise ValueError("node names must be unique")
         nothing = dict.fromkeys(self._node, Resources().as_tuple())
         for name, has in (nothing | total).items():
-            row = self.row(name)
+            row = self.row(name)  # may make room for it
             if tuple(self.nodes.total[0, row].tolist()) != has:
                 self._change_node(name, has)
 

@@ -1,11 +1,9 @@
 """The ledger of links: which rates flows have reserved, and the rule of it, on arrays of many worlds.
 
-A link carries its capacity, both directions together (`model.network`). Where flows want more than that, as
+A link carries its capacity, both directions together (`model.pipelines`). Where flows want more than that, as
 when a link fails, they share it in step with what they want until there is room again: no link is ever
 exceeded, and what is left over is read off. The rule is a kernel on one world's rows.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple

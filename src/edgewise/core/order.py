@@ -1,7 +1,5 @@
 """The order of values, in kernels: small to compile, and the same without the compiler."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from edgewise.arrays import Floats, Ints

@@ -29,10 +29,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, get_args
 
 from edgewise.core.capacity import CapacityChanged, Evicted
-from edgewise.core.defer.events import DeferCommand, DeferEvent
+from edgewise.core.defer import DeferCommand, DeferEvent
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.orchestrate.core import OrchestrateCommand, OrchestrateEvent
-from edgewise.core.place.events import PlaceCommand, PlaceEvent
+from edgewise.core.place import PlaceCommand, PlaceEvent
 from edgewise.model.topology import Node
 
 ORDER = ("orchestrate", "place", "defer")

@@ -1,7 +1,5 @@
 """From what workers counted over a period to the measured fields of a view; see `core.sojourns`."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from edgewise.arrays import Floats, Ints

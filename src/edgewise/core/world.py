@@ -4,8 +4,6 @@ Forbidden here: anything that changes while a run goes on (that is the ledger's 
 measurements' place), and I/O.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,9 +11,8 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.errors import ScenarioError
-from edgewise.model.catalog import Catalog
-from edgewise.model.routes import routes_of
-from edgewise.model.topology import Topology, WayTable
+from edgewise.model.topology import Catalog, Topology, WayTable
+from edgewise.model.ways import routes_of
 
 LAWS = ("normal", "exponential")  # of processing delays
 CAPACITY, ACCURACY, FIXED, PER_BYTE, LARGEST = range(5)  # rows of `World.real`
@@ -107,7 +104,7 @@ class World:
         return self.task_names.index(task) if task in self.task_names else -1
 
     @classmethod
-    def build(cls, catalog: Catalog, topology: Topology, sharing: str = "none") -> World:
+    def build(cls, catalog: Catalog, topology: Topology, sharing: str = "none") -> "World":
         """Lay out a catalog and a topology as arrays.
 
         Args:

@@ -4,8 +4,6 @@ Read it from top to bottom: what is configured, what is kept, one episode, its g
 the loop. ASET's constants are not published; those below were chosen on validation seeds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,13 +16,11 @@ from torch import Tensor
 from edgewise import policies
 from edgewise.core.dispatch.policy import DispatchPolicy
 from edgewise.errors import PolicyError
-from edgewise.learn.card import write_network
 from edgewise.learn.env import DispatchEnv, Observation, Reward
-from edgewise.learn.harness import Figures, Trainer, descend
+from edgewise.learn.harness import Figures, Trainer, descend, write_network
 from edgewise.learn.networks import NETWORKS
 from edgewise.learn.replay import Replay, Transitions
-from edgewise.policies.dispatch.aset import GOLDEN_WORKERS
-from edgewise.policies.dispatch.golden import features_hash, fingerprint, golden_states
+from edgewise.policies.dispatch.aset import GOLDEN_WORKERS, features_hash, fingerprint, golden_states
 from edgewise.policies.dispatch.meta import ALL
 from edgewise.sim.simulate import Simulation
 
@@ -76,7 +72,7 @@ class DqnConfig:
     priority: float = 0.0
     reward: Reward = field(default_factory=Reward)
 
-    def improved(self, names: Sequence[str]) -> DqnConfig:
+    def improved(self, names: Sequence[str]) -> "DqnConfig":
         """With these of `IMPROVEMENTS` and no others; "none" names none of them.
 
         Raises:

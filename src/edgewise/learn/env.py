@@ -19,13 +19,13 @@ from edgewise.core.dispatch.views import DispatchView
 from edgewise.core.world import World
 from edgewise.model.grammar.scenario import SIMULATED, not_run
 from edgewise.model.scenario import Scenario
+from edgewise.policies.dispatch.aset import FEATURES, POOLED, SECONDS, History, pooled_state
 from edgewise.policies.dispatch.meta import PAPER, Chosen
-from edgewise.policies.dispatch.states import FEATURES, POOLED, SECONDS, History, pooled_state
 from edgewise.sim.simulate import Simulation
 
 Observation = Floats32
 NAME = "edgewise/Dispatch-v0"
-TRAINING = range(0, 500_000)  # seeds; as `edgewise.reproduce.seeds` has them
+TRAINING = range(0, 500_000)  # seeds; as `edgewise.reproduce.claims` has them
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,12 +26,17 @@ from edgewise.core.place.core import PlaceCore
 from edgewise.core.split import SplitView, SplitWork
 from edgewise.core.split.core import SplitCore
 from edgewise.learn.joint import Game
-from edgewise.learn.reward import shared_reward
-from edgewise.model.deferrable import DeferralPattern
-from edgewise.model.network import network_of
+from edgewise.learn.orchestration.settings import shared_reward
+from edgewise.model.pipelines import network_of
 from edgewise.model.scenario import Scenario
-from edgewise.policies.defer.learned import JOB_FEATURES, SUMMARY_FEATURES, job_features, summary_features
-from edgewise.policies.defer.rules import choose
+from edgewise.model.work import DeferralPattern
+from edgewise.policies.defer.rules import (
+    JOB_FEATURES,
+    SUMMARY_FEATURES,
+    choose,
+    job_features,
+    summary_features,
+)
 from edgewise.policies.dispatch.requests.features import changes_possible, local_state, node_state
 from edgewise.policies.place.baselines import EqualShares
 from edgewise.policies.place.flows import Assigned
@@ -123,8 +128,7 @@ class OrchestrateGame(ServiceGame):
         self.worlds.scale(np.stack([nodes, choices - self.system.services], axis=2))
         for _ in range(self.system.frame_slots):
             self.worlds.step(self.dispatch.decide(self.worlds.view))
-        queued = self.worlds.view.waiting[:, 1:].sum(axis=(1, 2))
-        return np.exp(-queued / self.system.nodes)
+        return np.exp(-self.worlds.view.waiting[:, 1:].sum(axis=(1, 2)) / self.system.nodes)
 
 
 class DeferGame(Game):

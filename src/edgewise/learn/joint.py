@@ -28,7 +28,7 @@ from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 from edgewise.arrays import Bools, Floats, Floats32, Ints
 from edgewise.errors import PolicyError
 
-TRAINING_SEEDS = 500_000  # 0 … 499,999; as `edgewise.reproduce.seeds` has them
+TRAINING_SEEDS = 500_000  # 0 … 499,999; as `edgewise.reproduce.claims` has them
 Info = dict[str, Any]
 Seen = dict[str, NDArray[Any]]
 

@@ -12,15 +12,21 @@ from typing import Any
 from edgewise import policies
 from edgewise.errors import PolicyError
 from edgewise.learn import harness
-from edgewise.learn.defer.agent import VARIANTS, tuned
+from edgewise.learn.defer.networks import VARIANTS, tuned
 from edgewise.learn.defer.ppo import PpoTrainer
 from edgewise.learn.defer.situations import name_of, situations
 from edgewise.learn.dqn import DqnConfig, DqnTrainer
 from edgewise.learn.harness import Step, Trainer, silent
-from edgewise.learn.orchestration.evolve import WEIGHTS, EvolveConfig, Search, first_vector
 from edgewise.learn.orchestration.judged import Fixed
 from edgewise.learn.orchestration.settings import setting
-from edgewise.learn.orchestration.train import METHODS as KAIS, Training
+from edgewise.learn.orchestration.train import (
+    METHODS as KAIS,
+    WEIGHTS,
+    EvolveConfig,
+    Search,
+    Training,
+    first_vector,
+)
 from edgewise.policies.dispatch.meta import ALL, PAPER
 from edgewise.policies.dispatch.requests.rules import Weighted
 

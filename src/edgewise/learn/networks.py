@@ -99,8 +99,8 @@ class PooledNetwork(nn.Module):
         return self.head(self.body(torch.cat([each.mean(dim=1), each.amax(dim=1)], dim=1)))
 
 
+# By the state that a network takes.
 NETWORKS: dict[str, type[PaperNetwork] | type[PooledNetwork]] = {
     "history": PaperNetwork,
     "pooled": PooledNetwork,
 }
-"""By the state that a network takes."""

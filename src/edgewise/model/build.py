@@ -7,7 +7,6 @@ Forbidden here: I/O, and stopping at the first problem: they are collected in a 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from edgewise.model.catalog import KINDS, Catalog, Model, Profile, Resources, Variant
 from edgewise.model.grammar.places import (
     CatalogSpec,
     ClusterSpec,
@@ -19,13 +18,19 @@ from edgewise.model.grammar.scenario import ChangeSpec, ScenarioSpec
 from edgewise.model.grammar.services import ApplicationSpec
 from edgewise.model.problems import Problems, known, nearest, unique
 from edgewise.model.topology import (
+    KINDS,
+    Catalog,
     Change,
     Cluster,
     LinkChange,
+    Model,
     Node,
     NodeChange,
+    Profile,
+    Resources,
     Site,
     Topology,
+    Variant,
     Worker,
 )
 from edgewise.model.ways import build_cables, build_links, build_ways
@@ -91,7 +96,7 @@ def build_timeline(
     Problems: unknown nodes, clusters and sites, and changes that come at or after the end.
     """
     clusters = {c.name: tuple(node.name for node in c.nodes) for c in topology.clusters}
-    nodes = {node for names in clusters.values() for node in names}
+    nodes = [node for names in clusters.values() for node in names]
     sites = {site.name: None for site in topology.sites}
     changes: list[Change] = []
     for i, spec in enumerate(specs):

@@ -83,7 +83,8 @@ def _line(detail: Mapping[str, Any], root: type[BaseModel]) -> str:
         case "extra_forbidden":
             says = f"unknown key {str(loc[-1])!r}; {nearest(loc[-1], keys)}"
         case "missing":
-            says = f"is missing; add it ({keys.get(loc[-1], '')})"
+            about = keys.get(loc[-1])
+            says = f"is missing; add it ({about})" if about else "is missing; add it"
         case "value_error" if isinstance(value, dict | BaseModel):
             says = str(detail["ctx"]["error"])
         case "value_error":

@@ -7,11 +7,12 @@ dataclasses, or says everything that is wrong with it. Forbidden here: I/O
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from edgewise.errors import ScenarioError
@@ -20,21 +21,110 @@ from edgewise.model.build import (
     build_timeline,
     build_topology,
     check_applications,
+    fits,
 )
-from edgewise.model.catalog import Catalog
-from edgewise.model.deferrable import Jobs, build_jobs
 from edgewise.model.grammar.pipelines import GraphSpec
 from edgewise.model.grammar.places import CatalogSpec
-from edgewise.model.grammar.scenario import ScenarioSpec
+from edgewise.model.grammar.scenario import Library, ScenarioSpec, resolve
 from edgewise.model.grammar.services import ApplicationSpec, ArrivalsSpec
-from edgewise.model.graphs import check_graphs
-from edgewise.model.library import Library, resolve
 from edgewise.model.pipelines import check_pipelines
-from edgewise.model.problems import Problems, explain, listed, nearest, shown
+from edgewise.model.problems import Problems, explain, listed, nearest, shown, unique
 from edgewise.model.services import check_services
 from edgewise.model.topologies import generate
-from edgewise.model.topology import Change, Topology
+from edgewise.model.topology import KINDS, Catalog, Change, Resources, Topology
 from edgewise.model.ways import check_shared
+from edgewise.model.work import Edge, Jobs, Task, TaskGraph, build_jobs
+
+
+@dataclass(frozen=True, slots=True)
+class ServerGroup:
+    """Servers of one power: how many, and operations per second of each."""
+
+    name: str
+    servers: int
+    power_ops: float
+
+
+def check_graphs(specs: Sequence[GraphSpec], problems: list[str]) -> None:
+    """Names given twice, tensors of unknown operators and cycles are problems."""
+    unique("graphs", [spec.name for spec in specs], problems)
+    for i, spec in enumerate(specs):
+        try:
+            graph_of(spec)
+        except ValueError as error:
+            problems.append(f"graphs[{i}]: {error}; change its tensors")
+
+
+def check_servers(
+    specs: Sequence[GraphSpec], catalog: Catalog, topology: Topology, problems: list[str]
+) -> None:
+    """Servers of split models that do not fit beside the workers of their nodes are problems."""
+    left = {node.name: np.array(node.resources.as_tuple()) for node in topology.nodes}
+    for worker in topology.workers:
+        left[worker.node] -= catalog.variant(worker.variant).resources.as_tuple()
+    for i, spec in enumerate(specs):
+        needs = Resources(spec.cpu_cores, spec.memory_bytes).as_tuple()
+        for node in topology.nodes if any(needs) else ():
+            if node.speed_ops > 0.0 and not fits(needs, left[node.name].tolist(), node.resources.as_tuple()):
+                kind, most = max(zip(KINDS, needs - left[node.name], strict=True), key=lambda each: each[1])
+                problems.append(
+                    f"graphs[{i}].{kind}: a server of {spec.name!r} does not fit node {node.name!r} beside "
+                    f"its workers, by {most:g}; lower it or workers.count, or add resources"
+                )
+                break
+            left[node.name] -= needs if node.speed_ops > 0.0 else 0.0
+
+
+def graph_of(spec: GraphSpec) -> TaskGraph:
+    """The operators and tensors that are written out; none where they are read from a network.
+
+    Raises:
+        ValueError: a tensor names an unknown operator, or there is a cycle.
+    """
+    tasks = tuple(Task(operator.name, operator.work_ops) for operator in spec.operators)
+    edges = tuple(Edge(t.source, t.target, t.size_bytes, t.tensor) for t in spec.tensors)
+    return TaskGraph(spec.name, tasks, edges)
+
+
+def server_groups(topology: Topology) -> tuple[ServerGroup, ...]:
+    """One group for each cluster whose nodes have a speed.
+
+    Raises:
+        ScenarioError: nodes of a cluster differ, or none has a speed.
+    """
+    groups = []
+    for cluster in topology.clusters:
+        speeds = {node.speed_ops for node in cluster.nodes}
+        if len(speeds) > 1:
+            different = ", ".join(f"{speed:g}" for speed in sorted(speeds))
+            raise ScenarioError(
+                f"cluster {cluster.name!r}: its nodes have speed_ops {different}; "
+                "graphs need equal servers in a cluster: put the others in a cluster of their own"
+            )
+        if speeds != {0.0}:
+            groups.append(ServerGroup(cluster.name, len(cluster.nodes), speeds.pop()))
+    if not groups:
+        raise ScenarioError("clusters: no node has speed_ops, which graphs need; give some nodes a speed")
+    return tuple(groups)
+
+
+def group_links(topology: Topology) -> dict[tuple[str, str], float]:
+    """(cluster, cluster) → bits/s of the link between them, or between the nodes of one.
+
+    Raises:
+        ScenarioError: a link has a delay, or one rate for each direction.
+    """
+    found = {}
+    clusters = {cluster.name for cluster in topology.clusters}
+    for link in [link for link in topology.links if clusters.issuperset(link.ends)]:
+        if not link.shared or link.delay_s or link.deviation_s:
+            raise ScenarioError(
+                f"links: between {' and '.join(link.ends)}: graphs know links without delay and one rate "
+                "for both directions; set shared: both, and delay_s and deviation_s to 0"
+            )
+        found[link.ends] = link.bandwidth_bps
+    return found
+
 
 PATTERNS = {"burst": (20.0, 60.0, 100.0), "steady": (60.0, 40.0, 20.0)}  # clients/min (ASET, section V-B)
 PATTERN_STEP_S = 150.0
@@ -158,6 +248,7 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
     jobs = None if spec.jobs is None else build_jobs(spec.jobs, spec.duration_s, topology.nodes, problems)
     check_graphs(spec.graphs or (), problems)
     if not problems:
+        check_servers(spec.graphs or (), catalog, topology, problems)
         check_pipelines(spec, catalog, topology, problems)
     timeline: tuple[Change, ...] = ()
     if spec.sharing != "none":

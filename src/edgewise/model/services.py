@@ -4,8 +4,6 @@ Station 0 is the cloud: the nodes of one cluster. Station n + 1 is node n of the
 Forbidden here: I/O.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +13,6 @@ import numpy as np
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.errors import ScenarioError
 from edgewise.model.build import expand
-from edgewise.model.catalog import Catalog, Resources
 from edgewise.model.grammar.services import (
     PlainServiceSpec,
     ServiceSpec,
@@ -24,7 +21,7 @@ from edgewise.model.grammar.services import (
 )
 from edgewise.model.orchestration import System
 from edgewise.model.problems import known, unique
-from edgewise.model.topology import Node, Topology
+from edgewise.model.topology import Catalog, Node, Resources, Topology
 from edgewise.model.work import variant_holds
 
 if TYPE_CHECKING:
@@ -71,7 +68,7 @@ class Services:
         return self.nodes.index(node), self.names.index(service)
 
 
-def services_of(scenario: Scenario) -> Services | None:
+def services_of(scenario: "Scenario") -> Services | None:
     """The services of a scenario, to be run live; None when it has none.
 
     Raises:
@@ -235,7 +232,7 @@ def have_answers(spec: ServicesSpec) -> bool:
     return spec.gateways == "per_site" and not isinstance(spec.requests, TracedRequestsSpec)
 
 
-def answers_left_out(scenario: Scenario) -> bool:
+def answers_left_out(scenario: "Scenario") -> bool:
     """Whether answers have sizes that are not simulated."""
     spec = scenario.spec.services
     return spec is not None and not have_answers(spec) and bool(answers_of(spec, scenario.catalog).any())

@@ -28,7 +28,6 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.errors import ScenarioError
 from edgewise.model.build import Placed, check_mix, fill, named
-from edgewise.model.catalog import Catalog, Resources
 from edgewise.model.grammar.generated import (
     MOST_ANTENNAS,
     TIERS,
@@ -39,10 +38,10 @@ from edgewise.model.grammar.generated import (
     EdgeNetworkSpec,
     TopologySpec,
 )
+from edgewise.model.grammar.scenario import Backbone, Library
 from edgewise.model.keyed import Purpose, uniform
-from edgewise.model.library import Backbone, Library
 from edgewise.model.problems import Problems
-from edgewise.model.topology import Cluster, Link, Node, Site, Topology, WayTable
+from edgewise.model.topology import Catalog, Cluster, Link, Node, Resources, Site, Topology, WayTable
 
 Tier = AccessSpec | CentralOfficeSpec | DataCentreSpec | CloudSpec
 

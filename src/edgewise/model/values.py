@@ -135,9 +135,11 @@ SecondsRange = Annotated[tuple[float, float], *span(SECONDS)]
 BytesRange = Annotated[tuple[float, float], *span(BYTES)]
 AmountRange = Annotated[tuple[float, float], *span(PLAIN)]
 Share = Annotated[NotNegative, Field(le=1.0)]
-Count = Annotated[int, *integer(1)]
+MOST = 1_000_000  # of anything that is counted: more is a slip of the pen, and fills the memory
+Count = Annotated[int, *integer(1, most=MOST)]
+CountOrZero = Annotated[int, *integer(0, most=MOST)]
 Index = Annotated[int, *integer(0)]
-CountOrFill = Annotated[int | str, *integer(1, "fill")]
+CountOrFill = Annotated[int | str, *integer(1, "fill", MOST)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 

@@ -1,24 +1,27 @@
-"""What is to be done: streams, task graphs, deferrable jobs; and what each kind of work holds of a node.
+"""What is to be done: streams, task graphs, deferrable jobs, listed or of a pattern; and what each kind holds
+of a node.
 
 That is said once, for simulation and live:
 
-| work                              | holds                                   | pushed out by other work |
-|-----------------------------------|-----------------------------------------|--------------------------|
-| worker, replica, split server     | its variant's resources, for life       | no                       |
-| task of a pipeline                | memory while it is placed               | no                       |
-| deferrable job that runs          | cores and memory                        | yes                      |
-| … suspended (`pause`)             | memory                                  | yes                      |
-| … ended to start anew (`restart`) | nothing                                 |                          |
+| work | holds | pushed out by other work |
+|-----------------------------------|-----------------------------------------|--------------------------| |
+worker, replica, split server | its variant's resources, for life | no | | task of a pipeline | memory while
+it is placed | no | | deferrable job that runs | cores and memory | yes | | … suspended (`pause`) | memory |
+yes | | … ended to start anew (`restart`) | nothing | |
 
 A task also holds bits/s on the paths of its flows (`core.place`). In simulation cores may be held by each
 request in place of a replica's life, as in KaiS's frozen settings (`services.cores_held`). Forbidden: I/O.
 """
 
+import hashlib
+import json
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
-from edgewise.model.catalog import Resources, Variant
+from edgewise.model.grammar.pipelines import DrawnJobsSpec, JobsSpec
+from edgewise.model.topology import Node, Resources, Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,3 +182,148 @@ def job_holds(job: DeferrableJob, suspended: bool = False) -> Hold:
         kept = job.when_evicted == "pause"
         resources = Resources(memory_bytes=resources.memory_bytes if kept else 0.0)
     return Hold(resources, job.priority, preemptible=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DeferralPattern:
+    """How worlds are drawn. Times are in slots.
+
+    Attributes:
+        slots: length of a world (T).
+        slot_s: length of a slot.
+        day: slots of a day; on-demand load repeats with it.
+        jobs_per_slot: mean number of jobs whose earliest start falls in a slot (Poisson).
+        cores, core_shares: classes of c_i and their probabilities (OSDEC table 4).
+        durations, duration_shares: classes of d_i and their probabilities (OSDEC table 4).
+        lead_most: e_i - g_i is uniform on 0 … lead_most.
+        window_most: l_i - e_i is uniform on 0 … window_most.
+        total_cores: of the platform.
+        load_mean: share of it that on-demand work holds on average.
+        load_swing: amplitude of the daily wave, as a share of the platform.
+        load_noise, load_memory: deviation (share) and lag-one correlation of the noise around the wave.
+        memory_bytes_per_core: 0 leaves memory out; otherwise jobs need 0.5 to 1.5 times it per core.
+    """
+
+    slots: int
+    slot_s: float
+    day: int
+    jobs_per_slot: float
+    cores: tuple[float, ...]
+    core_shares: tuple[float, ...]
+    durations: tuple[int, ...]
+    duration_shares: tuple[float, ...]
+    lead_most: int
+    window_most: int
+    total_cores: float
+    load_mean: float
+    load_swing: float
+    load_noise: float
+    load_memory: float
+    memory_bytes_per_core: float
+
+    def __post_init__(self) -> None:
+        for values, shares, what in (
+            (self.cores, self.core_shares, "core"),
+            (self.durations, self.duration_shares, "duration"),
+        ):
+            if len(values) != len(shares) or abs(sum(shares) - 1.0) > 1e-9 or min(shares) < 0:
+                raise ValueError(
+                    f"{what}_shares {shares}: needs {len(values)} shares >= 0 that add up to 1, one per class"
+                )
+        if min(self.durations) < 1 or self.slots < max(self.durations):
+            raise ValueError(f"durations {self.durations}: need 1 … {self.slots} slots")
+
+    def sha256(self) -> str:
+        """Hash of every parameter, for freezing."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+    def real_time(self) -> "DeferralPattern":
+        """The same jobs without lead and window: each starts as it is submitted, or is lost."""
+        return replace(self, lead_most=0, window_most=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Jobs on a platform of slots.
+
+    Attributes:
+        pattern: of the platform, of what other work holds, and of jobs that are drawn.
+        submitted: jobs by name, beside them.
+        delay_weight, violation_weight: of a schedule's worth (OSDEC's ω1, ω2).
+        room: "pooled": all nodes are one; "nodes": each job is on one, as in a running system.
+    """
+
+    pattern: DeferralPattern
+    submitted: tuple[DeferrableJob, ...] = ()
+    delay_weight: float = 2.0
+    violation_weight: float = 10.0
+    room: str = "pooled"
+
+
+NONE_DRAWN = DrawnJobsSpec(
+    per_slot=0.0, cores=(1.0,), core_shares=(1.0,), durations=(1,), duration_shares=(1.0,)
+)
+
+
+def build_jobs(spec: JobsSpec, duration_s: float, nodes: Sequence[Node], problems: list[str]) -> Jobs | None:
+    """The jobs of a checked form, on all nodes of a scenario; None where something is wrong.
+
+    Problems: shares that do not fit their classes, less than one slot, jobs larger than every node, memory
+    that the nodes do not have.
+    """
+    before = len(problems)
+    slots = math.floor(duration_s / spec.slot_s + 1e-9)
+    if slots < 1:
+        problems.append(f"jobs.slot_s: {spec.slot_s:g} is longer than duration_s; lower it")
+    per_core = _memory_per_core(spec, nodes, problems)
+    for i, job in enumerate(spec.submitted):
+        needs = Resources(job.cores, job.memory_bytes).as_tuple()
+        if not any(all(n <= h for n, h in zip(needs, x.resources.as_tuple(), strict=True)) for x in nodes):
+            problems.append(
+                f"jobs.submitted[{i}]: no node has {job.cores:g} cores and {job.memory_bytes:g} bytes "
+                "of memory; lower them or give a node more"
+            )
+    if len(problems) > before:
+        return None
+    load, drawn = spec.on_demand, spec.drawn or NONE_DRAWN
+    try:
+        pattern = DeferralPattern(
+            slots, spec.slot_s, round(load.day_s / spec.slot_s), drawn.per_slot,
+            drawn.cores, drawn.core_shares, drawn.durations, drawn.duration_shares,
+            drawn.lead_most, drawn.window_most, sum(node.resources.cpu_cores for node in nodes),
+            load.mean, load.swing, load.noise, load.memory, per_core,
+        )  # fmt: skip
+    except ValueError as error:
+        problems.append(f"jobs.drawn: {error}")
+        return None
+    submitted = tuple(
+        DeferrableJob(
+            number, Resources(job.cores, job.memory_bytes), job.duration_s, job.submitted_s,
+            job.earliest_s, job.latest_s, job.priority, job.when_evicted,
+        )
+        for number, job in enumerate(spec.submitted)
+    )  # fmt: skip
+    return Jobs(pattern, submitted, spec.delay_weight, spec.violation_weight, spec.room)
+
+
+def _memory_per_core(spec: JobsSpec, nodes: Sequence[Node], problems: list[str]) -> float:
+    """Memory of the platform for each of its cores; 0 where no job needs memory."""
+    cores = sum(node.resources.cpu_cores for node in nodes)
+    memory = sum(node.resources.memory_bytes for node in nodes)
+    listed = any(job.memory_bytes for job in spec.submitted)
+    if not cores > 0:
+        problems.append("jobs: no node has cpu_cores; give some node cores")
+        return 0.0
+    if spec.drawn is None:
+        return memory / cores if listed else 0.0
+    per_core = spec.drawn.memory_bytes_per_core
+    if listed and not per_core:
+        problems.append(
+            "jobs.drawn.memory_bytes_per_core: is 0, and jobs of 'submitted' need memory; give it a value"
+        )
+    if per_core and abs(memory - cores * per_core) > 1e-9 * memory:
+        problems.append(
+            f"jobs.drawn.memory_bytes_per_core: {cores:g} cores with {per_core:g} bytes each make "
+            f"{cores * per_core:g}, the nodes have {memory:g}; give the nodes as much"
+        )
+    return per_core

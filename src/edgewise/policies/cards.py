@@ -7,6 +7,7 @@ or that decide otherwise here than they did are refused. Loading one needs neith
 
 import hashlib
 import json
+import lzma
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -24,7 +25,7 @@ TRAINED: dict[tuple[str, str | None], tuple[str, str]] = {
     ("dispatch", "streams"): ("state", "dispatch.aset"),
     ("dispatch", "requests"): ("dispatch", "dispatch.requests.learned"),
     ("orchestrate", None): ("scale", "orchestrate.learned"),
-    ("defer", None): ("memory", "defer.learned"),
+    ("defer", None): ("memory", "defer.rules"),
 }
 Run = Callable[..., tuple[NDArray[Any], ...]]  # arrays in the order of the network's inputs → its outputs
 
@@ -62,18 +63,24 @@ class Card(NamedTuple):
             raise self.error(f"was trained on other features; {again}")
 
     def network(self, suffix: str = ".onnx") -> Run:
-        """Runs a network of this card.
+        """Runs a network of this card, from NAME.onnx or, packed, as those that ship are, from NAME.onnx.xz.
 
         Raises:
             PolicyError: its file is missing, was changed or is not readable, or onnxruntime is not installed.
         """
         file = self.path.with_suffix(suffix)
-        if not file.is_file():
+        packed = file.with_name(f"{file.name}.xz")
+        if not file.is_file() and not packed.is_file():
             raise self.error(f"no file {file.name} beside it; restore both from one source")
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        changed = f"{file.name} is not the file of its card; restore both from one source"
+        try:
+            content = file.read_bytes() if file.is_file() else lzma.decompress(packed.read_bytes())
+        except lzma.LZMAError:
+            raise self.error(changed) from None
+        digest = hashlib.sha256(content).hexdigest()
         if self.part.get("onnx_sha256", digest) != digest:
-            raise self.error(f"{file.name} is not the file of its card; restore both from one source")
-        return runner(file)
+            raise self.error(changed)
+        return runner(file, content)
 
     def check_golden(self, found: ArrayLike, said: ArrayLike, close: float = 0.0) -> None:
         """Refuse a policy that decides otherwise than its card says.
@@ -87,9 +94,12 @@ class Card(NamedTuple):
             )
 
 
-def runner(path: Path) -> Run:
+def runner(path: Path, content: bytes | None = None) -> Run:
     """Runs an ONNX file on one thread: networks this small gain nothing from more.
 
+    Args:
+        path: of the file.
+        content: of the file, where it has been read.
     Raises:
         PolicyError: onnxruntime is not installed, or cannot read the file.
     """
@@ -100,7 +110,9 @@ def runner(path: Path) -> Run:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            content or str(path), options, providers=["CPUExecutionProvider"]
+        )
     except Exception as error:  # onnxruntime raises kinds of its own
         raise PolicyError(f"{path}: is no network that onnxruntime can read: {error}") from error
     names = [each.name for each in session.get_inputs()]
@@ -143,8 +155,7 @@ def load(decision: str, of: str | None, path: Path) -> Any:
     """
     card = read(decision, of, path)
     try:
-        made = import_module(f"edgewise.policies.{TRAINED[decision, of][1]}")
-        return made.of_card(card)
+        return import_module(f"edgewise.policies.{TRAINED[decision, of][1]}").of_card(card)
     except (KeyError, TypeError, ValueError) as error:  # a part that lacks something
         raise card.error(
             f"is no card ({type(error).__name__}: {error}); give what edgewise train wrote"

@@ -15,6 +15,7 @@ import difflib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,6 +37,7 @@ KINDS: tuple[Kind, ...] = (
     ("defer", None),
 )
 METHODS = ("reset", "decide")  # of every policy
+# Who decides in a system that is up, by the name that its store, its commands and its REST interface use.
 RUNNING: Mapping[str, Kind] = {
     "dispatch": ("dispatch", STREAMS),
     "requests": ("dispatch", REQUESTS),
@@ -44,7 +46,6 @@ RUNNING: Mapping[str, Kind] = {
     "place": ("place", None),
     "defer": ("defer", None),
 }
-"""Who decides in a system that is up, by the name that its store, its commands and its REST interface use."""
 _known: dict[Kind, dict[str, type]] = {kind: {} for kind in KINDS}
 _offered: dict[Kind, dict[str, Callable[[], Make]]] = {kind: {} for kind in KINDS}
 
@@ -206,8 +207,18 @@ def _by_name(kind: Kind, name: str) -> Make:
             return loaded
     have = names(*kind)
     raise PolicyError(
-        f"no {_word(kind)} {name!r}{_near(name, have)} Have: {', '.join(have)}, or file.py:Class"
+        f"no {_word(kind)} {name!r}{_elsewhere(name) or _near(name, have)} "
+        f"Have: {', '.join(have)}, or file.py:Class"
     )
+
+
+def _elsewhere(name: str) -> str:
+    """Says of which other decision there is a policy of that name."""
+    for kind in KINDS:
+        with suppress(PolicyError):  # its extra is not installed
+            if name in names(*kind):
+                return f"; it decides {_said(kind)}" + ("." if kind[1] else f": write {kind[0]}={name}.")
+    return ""
 
 
 def _near(name: str, have: Sequence[str]) -> str:

@@ -129,11 +129,9 @@ def _edit(text: str, key: str, entry: Entry) -> str:
     items = _items(text, key)
     if not items:
         return text
-    named = {_name(item): item for item in items}
-    old = named.get(entry["name"])
+    old = {_name(item): item for item in items}.get(entry["name"])
     column = items[0].start_mark.column
-    lines = _dump(entry).splitlines()
-    block = ("\n" + " " * column).join(lines)
+    block = ("\n" + " " * column).join(_dump(entry).splitlines())
     if old is not None:
         return text[: old.start_mark.index] + block + text[_end(old, text) :]
     at = text.find("\n", _end(items[-1], text))  # behind a comment on the last line

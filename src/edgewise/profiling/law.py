@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from edgewise.arrays import Floats
-from edgewise.model.catalog import Profile
+from edgewise.model.topology import Profile
 
 SMALLEST_S = 1e-9  # a catalog wants a delay above 0
 HOLDS = 0.1  # largest relative error at which we say that the law holds

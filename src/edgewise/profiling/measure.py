@@ -13,7 +13,7 @@ import onnxruntime
 
 from edgewise.arrays import Floats
 from edgewise.errors import ProfileError
-from edgewise.model.catalog import Profile
+from edgewise.model.topology import Profile
 from edgewise.profiling import law
 from edgewise.profiling.law import Fit, MeasuredPoint, fit_profile
 from edgewise.profiling.network import OnnxNetwork, peak_bytes

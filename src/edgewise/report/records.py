@@ -15,8 +15,6 @@ A folder appears complete or not at all: it is written beside its place and rena
 The same records give the same bytes, in whatever order their rows arrive.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile
@@ -66,7 +64,7 @@ class RecordedRun:
     items: pa.Table
     windows: pa.Table
     summary: list[dict[str, Any]]
-    beside: tuple[RecordedRun, ...] = ()
+    beside: "tuple[RecordedRun, ...]" = ()
     use: Mapping[str, pa.Table] = field(default_factory=dict)
 
     @property
@@ -309,9 +307,18 @@ def read_run(folder: str | Path) -> RecordedRun:
         items, windows, summary = _tables(place, before) if runs else found
         items = conform(items, work.items, work.item, f"{before}items.parquet")
         windows = conform(windows, work.windows, "window", f"{before}windows.parquet")
+        keys = {"policy", "seed", *(measure.key for measure in work.measures)}
+        if not isinstance(summary, list) or not all(
+            isinstance(row, dict) and keys <= {*row} for row in summary
+        ):
+            raise RunError(f"{place}/{before}summary.json lacks measures of {kind}; run the scenario again")
         about = {**manifest, "work": kind}
         runs.append(RecordedRun(place, scenario_yaml, about, items, windows, summary))
-    use = {name: _parquet(place, f"{name}.parquet") for name in USE if (place / f"{name}.parquet").is_file()}
+    use = {
+        name: conform(_parquet(place, file), columns, SORTED_BY[name][0], file)
+        for name, columns in USE.items()
+        if (place / (file := f"{name}.parquet")).is_file()
+    }
     return replace(runs[0], beside=tuple(runs[1:]), use=use)
 
 

@@ -17,8 +17,6 @@ The log of looks has one JSON line for every use of test seeds, appended and nev
  "scenarios": {"three-tier": "9a…"}}
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -209,7 +207,7 @@ except ImportError:  # not on this system: a line is then one write to a file op
 def append_look(
     folder: Path,
     paper: str,
-    code: CodeVersion,
+    code: "CodeVersion",
     claims: Sequence[Claim],
     *,
     seeds: Sequence[int],

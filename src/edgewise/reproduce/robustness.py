@@ -70,12 +70,12 @@ def scale_load(scenario: Scenario, factor: float) -> Scenario:
     return replace(scenario, streams=replace(scenario.streams, arrivals=replace(arrivals, steps=steps)))
 
 
+# What varies in a scenario of streams. Its `spec` stays that of the base scenario.
 STREAM_CHANGES: Mapping[str, Callable[[Scenario, float], Scenario]] = {
     "capacity": scale_capacity,
     "network delay": scale_delay,
     "load": scale_load,
 }
-"""What varies in a scenario of streams. Its `spec` stays that of the base scenario."""
 
 
 @dataclass(frozen=True, slots=True)

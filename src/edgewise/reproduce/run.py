@@ -7,27 +7,42 @@ def aset(run: Run) -> None:
     run.claim("beats-closest", compared(row), better_by(0.01))
 
 Claims are declared before anything runs, so that none can be dropped for its outcome.
-"""
 
-from __future__ import annotations
+What the figures have in common stands here, too: labels, whiskers, bands, boxes.
+"""
 
 import difflib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from edgewise import parallel
+from edgewise.arrays import Floats
 from edgewise.config import load_scenario
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.model.scenario import Scenario
 from edgewise.report import style
-from edgewise.report.statistics import best_baseline
-from edgewise.reproduce.claims import Claim, Criterion, Finding, Method, Report, Status
+from edgewise.report.statistics import best_baseline, mean_interval
+from edgewise.report.style import legend_below, new_axes
+from edgewise.reproduce.claims import (
+    TEST,
+    Claim,
+    Criterion,
+    Finding,
+    Method,
+    Report,
+    Status,
+    kind_of,
+    only_validation_seeds,
+)
 from edgewise.reproduce.frozen import (
     append_look,
     check_frozen,
@@ -38,7 +53,6 @@ from edgewise.reproduce.frozen import (
     knows_frozen,
     sha256,
 )
-from edgewise.reproduce.seeds import TEST, kind_of, only_validation_seeds
 
 Progress = Callable[[str], None]
 NEEDS_TRAINING = "needs training runs, which a wheel leaves out: give --evidence"
@@ -63,7 +77,7 @@ class Reproduction:
     """
 
     name: str
-    measure: Callable[[Run], None]
+    measure: "Callable[[Run], None]"
     paper: str
     claims: Mapping[str, str]
     ours: Collection[str] = ()
@@ -91,7 +105,7 @@ class Reproduction:
 _registered: dict[str, Reproduction] = {}
 
 
-def reproduction(name: str, **what: Any) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
+def reproduction(name: str, **what: Any) -> "Callable[[Callable[[Run], None]], Callable[[Run], None]]":
     """Register a function as the reproduction `name`; `what` are the other attributes of `Reproduction`."""
 
     def register(measure: Callable[[Run], None]) -> Callable[[Run], None]:
@@ -301,3 +315,38 @@ def _training(what: Reproduction, results: Path, evidence: Path | None, quick: b
         f"{claims}. They are in docs/results of edgewise's source repository, not in its wheel: give "
         "`--evidence CHECKOUT/docs/results`, or `--quick`, which measures the rest with the shipped policies"
     )
+
+
+@contextmanager
+def chart(
+    width: float, height: float, title: str, x: str = "", y: str = "", columns: int = 0
+) -> Iterator[tuple[Figure, Axes]]:
+    """Axes to draw on, which then get labels, a grid, and names below in so many columns (0: none)."""
+    drawn, axes = new_axes(width, height, title)
+    yield drawn, axes
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid(color="#E3E3E3", linewidth=0.8)
+    if columns:
+        legend_below(axes, columns)
+
+
+def whiskers(axes: Axes, x: Sequence[float], values: Sequence[ArrayLike], **style: Any) -> None:
+    """The mean of each set of values with its 95 % interval."""
+    found = [mean_interval(each) for each in values]
+    error = [0.0 if one.high is None else one.high - one.mean for one in found]
+    axes.errorbar(x, [one.mean for one in found], yerr=error, capsize=3, **style)
+
+
+def band(axes: Axes, x: ArrayLike, curves: Floats, label: str) -> None:
+    """The mean of (N, T) curves, and all between the least and the greatest."""
+    (line,) = axes.plot(np.asarray(x), curves.mean(axis=0), label=label)
+    low, high = curves.min(axis=0), curves.max(axis=0)
+    axes.fill_between(np.asarray(x), low, high, color=line.get_color(), alpha=0.15, lw=0)
+
+
+def boxes(values: Mapping[str, Floats], title: str, y: str = "", width: float = 6.4) -> Figure:
+    """A box for each name's values."""
+    with chart(width, 3.8, title, y=y) as (drawn, axes):
+        axes.boxplot(list(values.values()), tick_labels=list(values))
+        axes.tick_params(axis="x", labelrotation=30 if len(values) > 4 else 0)
+    return drawn

@@ -33,10 +33,9 @@ from edgewise.core.one_world import batched
 from edgewise.core.orchestrate.core import OrchestrateCore
 from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
-from edgewise.model.catalog import Resources
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
-from edgewise.model.topology import Node
+from edgewise.model.topology import Node, Resources
 from edgewise.runtime.controller import jobs, pipelines
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.gateway import session, split

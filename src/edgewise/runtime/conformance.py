@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgewise.model.network import Network
+from edgewise.model.pipelines import Network
 from edgewise.runtime import http
 from edgewise.runtime.backends import Backend
 from edgewise.runtime.controller.plan import STAND_IN, write_stand_in

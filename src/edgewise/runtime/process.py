@@ -23,9 +23,9 @@ from edgewise.core.keyed import Purpose, normal_of, normal_pair_of
 from edgewise.core.telling import tell_once
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
-from edgewise.model.catalog import Profile
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
+from edgewise.model.topology import Profile
 from edgewise.runtime import http
 from edgewise.runtime.backends import place_file
 from edgewise.runtime.compiling import try_out
@@ -33,6 +33,7 @@ from edgewise.runtime.controller import jobs
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.controller.plan import DATABASE, SCENARIO
 from edgewise.runtime.controller.rolling import tls_files
+from edgewise.runtime.faults import Request
 from edgewise.runtime.gateway import split
 from edgewise.runtime.gateway.forwarding import Ways
 from edgewise.runtime.gateway.gateway import Gateway, Patience
@@ -45,7 +46,6 @@ from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_wo
 from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import SHADOWS, Process, Store, from_fields
 from edgewise.runtime.tracing import tracing_to
-from edgewise.runtime.traffic_store import Request
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel, SlowModel
 from edgewise.runtime.worker.pieces import PieceWorker, read_split

@@ -180,8 +180,7 @@ async def _until_told(*chores: Awaitable[None]) -> None:
     """Wait for SIGTERM or SIGINT, or for a chore to fail."""
     told = asyncio.Event()
     when_told(told.set)
-    waiting = asyncio.ensure_future(told.wait())
-    tasks = [waiting, *map(asyncio.ensure_future, chores)]
+    tasks = [asyncio.ensure_future(told.wait()), *map(asyncio.ensure_future, chores)]
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()

@@ -4,8 +4,6 @@ The controller and every gateway open the same file. What was committed survives
 process, so whoever starts again reads here what it was doing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import secrets
@@ -17,9 +15,8 @@ from typing import Any
 
 import msgspec
 
-from edgewise.runtime.faults import FAULTS
+from edgewise.runtime.faults import FAULTS, TrafficStore
 from edgewise.runtime.sqlite import StoreError, open_copy
-from edgewise.runtime.traffic_store import TrafficStore
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -110,7 +107,7 @@ class Store(TrafficStore):
             self.put("exposed", True)  # until `replace_exposed`
 
     @classmethod
-    def readable(cls, file: Path) -> Store:
+    def readable(cls, file: Path) -> "Store":
         """The store; where its file is damaged its last good copy, to find what runs and end it.
 
         Raises:

@@ -7,8 +7,6 @@ that starts anew loses it. Nothing runs beyond what other work leaves, so there 
 Forbidden here: rules about who starts, where, and who gives way; they are the core's.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -16,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.defer.core import DeferCore
-from edgewise.core.defer.events import (
+from edgewise.core.defer import (
     DeferCommand,
     EvictJob,
     JobEnded,
@@ -31,10 +28,10 @@ from edgewise.core.defer.events import (
     StartJob,
     SuspendJob,
 )
+from edgewise.core.defer.core import DeferCore
 from edgewise.core.ledger import Reservation
 from edgewise.core.plane import HoldsChanged
-from edgewise.model.catalog import Resources
-from edgewise.model.topology import Node
+from edgewise.model.topology import Node, Resources
 from edgewise.model.work import INFERENCE, DeferrableJob
 from edgewise.sim.joint.parts import Bystander, Rank
 

@@ -6,8 +6,6 @@ frames meet a dead node until that is back or they go elsewhere. What runs where
 `core.place.core`, as on a test bed.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,20 +13,23 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.place import Placement, PlacementPolicy, arrays_of, nodes_of, throughput
-from edgewise.core.place.core import PlaceCore
-from edgewise.core.place.events import (
+from edgewise.core.place import (
     MovePipeline,
     PipelineEnded,
     PipelineSubmitted,
     PlaceCommand,
     PlaceEvent,
+    Placement,
     PlacementDue,
+    PlacementPolicy,
     StartPipeline,
     StopPipeline,
+    arrays_of,
+    nodes_of,
+    throughput,
 )
-from edgewise.model.network import Network
-from edgewise.model.pipelines import Pipeline
+from edgewise.core.place.core import PlaceCore
+from edgewise.model.pipelines import Network, Pipeline
 
 DONE = 1e-9  # relative; a pipeline this near its end is at its end
 

@@ -5,8 +5,6 @@ close between two of them go to `DispatchCore.play` at once, and queries run in 
 (`sim.streams.queues`). Everything a policy learns goes through the core, as in the gateway.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections.abc import Sequence
@@ -26,8 +24,7 @@ from edgewise.core.dispatch.events import (
     Tick,
     WorkerChanged,
 )
-from edgewise.core.dispatch.playing import CLOSE, OPEN, Batch
-from edgewise.core.dispatch.policy import DispatchPolicy
+from edgewise.core.dispatch.policy import CLOSE, OPEN, Batch, DispatchPolicy
 from edgewise.core.dispatch.state import way_arrays
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import Bound, DispatchView, Items, Rows
@@ -37,10 +34,10 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Change, LinkChange, NodeChange
 from edgewise.model.work import Stream
 from edgewise.sim.links.wires import Wires
-from edgewise.sim.outcome import Outcome, Said
 from edgewise.sim.streams import queues as kernels, tables
 from edgewise.sim.streams.carrying import Private, Shared
 from edgewise.sim.streams.queues import Workers
+from edgewise.sim.streams.tables import Outcome, Said
 from edgewise.sim.streams.telemetry import backlog_s, count_all_answers
 from edgewise.workloads.generate import generate_streams
 

@@ -4,8 +4,6 @@ A message takes the mean one-way delay of its way. Queries of a stream flow as s
 a promise about load, not a lock. A stream that moves leaves behind what it has sent and was not served yet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -22,15 +20,14 @@ from edgewise.core.dispatch.events import (
     StreamOpened,
     Tick,
 )
-from edgewise.core.dispatch.playing import Batch
-from edgewise.core.dispatch.policy import DispatchPolicy
+from edgewise.core.dispatch.policy import Batch, DispatchPolicy
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import DECLARED, REASONS
 from edgewise.core.grants import Ask, Grants, Leases
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import NodeChange
-from edgewise.sim.outcome import Outcome, Said
 from edgewise.sim.simulate import CLOSED, NEWS, OPENED, Simulation
+from edgewise.sim.streams.tables import Outcome, Said
 
 CODES = {text: code for code, text in REASONS.items()}
 MESSAGES, RENEW = OPENED + 1, OPENED + 2  # last of what happens at one time

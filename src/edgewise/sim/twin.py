@@ -4,8 +4,6 @@ A twin knows what the view knows (ledger and measurements) and an *estimated* fu
 truth of the run that the view came from. It works live for the same reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple

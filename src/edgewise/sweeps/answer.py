@@ -12,13 +12,15 @@
 Rows are in the order of values, policies and seeds, in whatever order the runs ended.
 """
 
+import base64
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from matplotlib.figure import Figure
@@ -26,16 +28,100 @@ from pyarrow import csv, parquet as pq
 
 from edgewise.config import dump_scenario
 from edgewise.errors import EdgewiseError, RunError, ScenarioError
-from edgewise.report import sweeps as drawing
+from edgewise.report.html import environment
 from edgewise.report.records import write_whole
 from edgewise.report.schema import Measure
 from edgewise.report.statistics import Interval
-from edgewise.report.sweeps import Curve
-from edgewise.sweeps import knee as knees, size as sizing
-from edgewise.sweeps.knee import Knee
-from edgewise.sweeps.points import KEPT, Point, Points
-from edgewise.sweeps.size import Enough
-from edgewise.sweeps.vary import Target
+from edgewise.report.style import COLOURS, INK, MARKERS, legend_below, new_axes, png
+from edgewise.sweeps import size as sizing
+from edgewise.sweeps.size import Enough, Knee
+from edgewise.sweeps.vary import KEPT, Point, Points, Target
+
+
+class Curve(NamedTuple):
+    """A measure over the values of a key.
+
+    Attributes:
+        label: of the curve.
+        values: of the key, as they are shown.
+        at: where they lie on the axis.
+        found: the measure at each.
+        knee: where on the axis its knee lies; None: nowhere.
+    """
+
+    label: str
+    values: Sequence[str]
+    at: Sequence[float]
+    found: Sequence[Interval]
+    knee: float | None
+
+
+def curves(drawn: Sequence[Curve], key: str, measure: Measure, target: float | None) -> Figure:
+    """Means with 95 % intervals over the values of a key, the target as a line, knees as vertical ones."""
+    figure, axes = new_axes(8.0, 4.2, f"{measure.heading} over {key}")
+    for number, curve in enumerate(drawn):
+        colour = COLOURS[number % len(COLOURS)]
+        mean = [measure.scale * one.mean for one in curve.found]
+        ends = [one.ends(measure.share) or (one.mean, one.mean) for one in curve.found]
+        low, high = ([measure.scale * end for end in side] for side in zip(*ends, strict=True))
+        axes.fill_between(curve.at, low, high, color=colour, alpha=0.16, linewidth=0)
+        axes.plot(curve.at, mean, color=colour, marker=MARKERS[number % len(MARKERS)], markersize=5,
+                  linewidth=1.8, label=curve.label)  # fmt: skip
+        if curve.knee is not None:
+            axes.axvline(curve.knee, color=colour, linewidth=1.0, linestyle=":")
+    if target is not None:
+        axes.axhline(measure.scale * target, color=INK, linewidth=1.0, linestyle="--", label="target")
+    shown = {at: text for curve in drawn for at, text in zip(curve.at, curve.values, strict=True)}
+    if len(shown) <= 12:
+        axes.set_xticks(list(shown), list(shown.values()))
+    axes.set(xlabel=key, ylabel=measure.heading)
+    axes.grid(axis="y", color="#E3E3E3", linewidth=0.8)
+    legend_below(axes, 3)
+    return figure
+
+
+def border(
+    tried: Mapping[tuple[Any, Any], bool],
+    chosen: Sequence[tuple[Any, Any]],
+    keys: Sequence[str],
+    values: Sequence[Sequence[Any]],
+) -> Figure:
+    """What was tried of two keys, whether it met the targets, and the frontier; values in order."""
+    figure, axes = new_axes(6.4, 4.6, "what meets the targets")
+    places = [{value: k for k, value in enumerate(each)} for each in values]
+    for fine, label, marker in ((True, "meets", "o"), (False, "does not surely", "x")):
+        at = [(places[0][a], places[1][b]) for (a, b), good in tried.items() if good == fine]
+        if at:
+            axes.scatter(*zip(*at, strict=True), marker=marker, color=COLOURS[0 if fine else 1], label=label)
+    if chosen:
+        at = sorted((places[0][a], places[1][b]) for a, b in chosen)
+        axes.plot(*zip(*at, strict=True), color=INK, linewidth=1.0, linestyle=":", label="frontier")
+    axes.set_xticks(list(places[0].values()), [str(value) for value in places[0]])
+    axes.set_yticks(list(places[1].values()), [str(value) for value in places[1]])
+    axes.set(xlabel=keys[0], ylabel=keys[1])
+    legend_below(axes, 3)
+    return figure
+
+
+def as_png(figure: Figure) -> bytes:
+    """A figure's file."""
+    buffer = io.BytesIO()
+    png(figure, buffer)
+    return buffer.getvalue()
+
+
+def write_page(path: Path, image: bytes, **found: Any) -> None:
+    """Write the page of a sweep, whole or not at all.
+
+    Args:
+        image: PNG of its figure.
+        found: title, sentences, headings, rows, facts and scenario, as the template names them.
+    Raises:
+        RunError: it cannot be written.
+    """
+    data = base64.b64encode(image).decode("ascii")
+    write_whole(path, environment().get_template("sweep.html.j2").render(image=data, **found), "report")
+
 
 FILES = (
     "scenario.yaml", "points.parquet", "points.csv", "summary.json", "figure.png", "report.html", KEPT,
@@ -104,7 +190,7 @@ class Answer:
             RunError: they cannot be written.
         """
         place = Path(folder)
-        figure = drawing.as_png(self._figure())
+        figure = as_png(self._figure())
         scenario = dump_scenario(self.points.base)
         table = self.table
         texts = {"scenario.yaml": scenario, "summary.json": json.dumps(self.summary(), indent=1) + "\n"}
@@ -137,16 +223,14 @@ class Answer:
     def _figure(self) -> Figure:
         points, values = self.points, [vary.values for vary in self.points.vary]
         if self.kind == "size" and len(values) == 2:
-            tried = {point: knees.met(points, self.targets, point, label) for point, label in self._tried()}
+            tried = {point: sizing.met(points, self.targets, point, label) for point, label in self._tried()}
             chosen = [each.point for each in self.found if isinstance(each, Enough)]
-            return drawing.border(tried, chosen, [vary.path for vary in points.vary], values)
+            return border(tried, chosen, [vary.path for vary in points.vary], values)
         column = self._asked()[0]
-        curves = [
-            self._curve(label, rest, column) for rest in product(*values[1:]) for label in points.labels
-        ]
+        drawn = [self._curve(label, rest, column) for rest in product(*values[1:]) for label in points.labels]
         target = self.targets[0].value if self.targets else None
-        return drawing.curves(
-            [one for one in curves if one.found], points.vary[0].path, points.columns[column], target
+        return curves(
+            [one for one in drawn if one.found], points.vary[0].path, points.columns[column], target
         )
 
     def _curve(self, label: str, rest: Point, column: str) -> Curve:
@@ -162,7 +246,7 @@ class Answer:
         mine = [knee for knee in self.found if isinstance(knee, Knee) and knee[:2] == (label, rest)]
         bends = [knee.value for knee in mine if knee.kind in ("up to", "from", "break")]
         knee = next((at[vary.values.index(v)] if v in vary.values else v for v in bends), None)
-        name = knees.curve_name(self.points, label, rest)
+        name = sizing.curve_name(self.points, label, rest)
         return Curve(
             name, [str(value) for _, value, _ in ran], [x for x, *_ in ran], [i for *_, i in ran], knee
         )
@@ -192,7 +276,7 @@ class Answer:
         headings, rows = self.shown(every=True)
         keys = [vary.path for vary in points.vary]
         two = self.kind == "size" and len(keys) == 2
-        drawing.write_page(
+        write_page(
             path,
             figure,
             kind=self.kind,
@@ -222,7 +306,7 @@ def sweep(points: Points, targets: Sequence[Target] = (), command: str = "") -> 
     points.run(product(*(vary.values for vary in points.vary)))
     if len(points.impossible) * len(points.labels) * len(points.seeds) == len(points.rows):
         raise ScenarioError(next(iter(points.impossible.values())))
-    found = knees.knees(points, wanted)
+    found = sizing.knees(points, wanted)
     return Answer("sweep", points, wanted, found, tuple(knee.text for knee in found), command)
 
 

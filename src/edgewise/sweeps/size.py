@@ -1,21 +1,192 @@
-"""The cheapest hardware that surely meets targets.
+"""The cheapest hardware that surely meets targets, and where a curve bends.
 
 More hardware is taken to help: with one key by bisection between its ends, with two along the border between
 what meets the targets and what does not, which takes at most as many points as both have values. The order
 is by what the hardware costs (`price`). The value found and the next cheaper one are both run, so what is
 assumed is checked where it matters.
+
+Where a curve bends: how far a target is met, or where the slope breaks.
+
+With targets the knee is the outermost value up to which every one is *surely* met, by the worse end of the
+95 % interval over seeds at each value; beside it stands the first value from which one is *surely* missed, by
+the better end. What lies between is open: more seeds narrow it. Targets are met up to a load, and from a size
+on.
+
+Without a target it is where the slope breaks: the hinge x_k of the least-squares fit
+
+    y = a + b x + c max(0, x - x_k),    x_k among the inner values
+
+of each seed's own curve; its mean over seeds has an interval.
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from edgewise.errors import EdgewiseError, ScenarioError
-from edgewise.report.statistics import Interval
-from edgewise.sweeps.knee import met, said
-from edgewise.sweeps.points import Point, Points
-from edgewise.sweeps.vary import Target, price
+from edgewise.report.statistics import Interval, mean_interval
+from edgewise.sweeps.vary import Point, Points, Target, named, price
+
+
+class Knee(NamedTuple):
+    """Of one curve: a policy, and a value of every varied key but the first.
+
+    Attributes:
+        policy, others: which curve.
+        kind: "up to" or "from" a value; "all" or "none" of them; "break" of the slope.
+        value: of the first key; None for "none".
+        missed: the nearest value beyond it at which a target is surely missed; None where none is.
+        interval: of the first target's measure at `value`; of a break, of the value itself.
+        text: all of it in a sentence.
+    """
+
+    policy: str
+    others: Point
+    kind: str
+    value: Any
+    missed: Any
+    interval: Interval | None
+    text: str
+
+
+def knees(points: Points, targets: Sequence[Target]) -> list[Knee]:
+    """The knee of every curve over the first key, by policy and values of the other keys.
+
+    Raises:
+        EdgewiseError: without a target, fewer than four numbers.
+    """
+    others = list(dict.fromkeys(point[1:] for point, _, _ in points.rows))
+    curves = [(label, rest) for rest in others for label in points.labels]
+    return [_knee(points, targets, label, rest) if targets else _break(points, label, rest)
+            for label, rest in curves]  # fmt: skip
+
+
+def met(points: Points, targets: Sequence[Target], point: Point, label: str) -> bool:
+    """Whether every target is surely met at a point."""
+    found = [points.interval(point, label, points.column(target)) for target in targets]
+    return all(at is not None and target.met(at) for at, target in zip(found, targets, strict=True))
+
+
+def _missed(points: Points, targets: Sequence[Target], point: Point, label: str) -> bool:
+    found = [points.interval(point, label, points.column(target)) for target in targets]
+    return any(at is None or target.missed(at) for at, target in zip(found, targets, strict=True))
+
+
+def _ordered(points: Points) -> list[Any]:
+    """Values of the first key, ascending where they are numbers."""
+    first = points.vary[0]
+    if (numbers := first.numbers) is None:
+        return list(first.values)
+    return [first.values[k] for k in np.argsort(numbers, kind="stable")]
+
+
+def _knee(points: Points, targets: Sequence[Target], label: str, rest: Point) -> Knee:
+    values = _ordered(points)
+    good = [met(points, targets, (value, *rest), label) for value in values]
+    bad = [_missed(points, targets, (value, *rest), label) for value in values]
+    numeric = points.vary[0].numbers is not None
+    kind, value, missed = "none", None, None
+    if all(good):
+        kind, value = "all", values[-1]
+    elif numeric and good[0]:
+        count = len(list(takewhile(bool, good)))
+        kind, value = "up to", values[count - 1]
+        missed = next((values[k] for k in range(count, len(values)) if bad[k]), None)
+    elif numeric and good[-1]:
+        count = len(list(takewhile(bool, reversed(good))))
+        kind, value = "from", values[-count]
+        missed = next((values[k] for k in range(len(values) - count - 1, -1, -1) if bad[k]), None)
+    elif any(good):
+        kind, value = "at", [each for each, fine in zip(values, good, strict=True) if fine]
+    shown = value if kind in ("up to", "from", "all") else _best(points, targets[0], values, label, rest)
+    interval = points.interval((shown, *rest), label, points.column(targets[0]))
+    found = Knee(label, rest, kind, value, missed, interval, "")
+    return found._replace(text=_in_words(points, targets, found, shown, values))
+
+
+def _best(points: Points, target: Target, values: Sequence[Any], label: str, rest: Point) -> Any:
+    """The value at which a target's measure is best."""
+    sign = 1.0 if target.at_least else -1.0
+
+    def height(value: Any) -> float:
+        found = points.interval((value, *rest), label, points.column(target))
+        return -np.inf if found is None else sign * found.mean
+
+    return max(values, key=height)
+
+
+def _in_words(
+    points: Points, targets: Sequence[Target], knee: Knee, shown: Any, values: Sequence[Any]
+) -> str:
+    name, wanted = points.names[0], " and ".join(map(str, targets))
+    at = f"{said(targets[0], knee.interval)} at {shown}"
+    beyond = (
+        f"; surely not at {knee.missed}"
+        if knee.missed is not None
+        else "; no value that was tried is surely too much"
+        if knee.kind == "up to"
+        else ""
+    )
+    if knee.kind == "all":
+        text = f"meets {wanted} at every {name} that was tried, {values[0]} to {values[-1]} ({at})"
+    elif knee.kind == "none":
+        text = f"meets {wanted} at no {name} that was tried; the best is {at}"
+    elif knee.kind == "at":
+        text = f"meets {wanted} at {name} {', '.join(map(str, knee.value))} (the best is {at})"
+    elif knee.kind == "up to":
+        text = f"carries {name} up to {knee.value} with {wanted} ({at}){beyond}"
+    else:
+        text = f"needs {name} of {knee.value} or more for {wanted} ({at}){beyond}"
+    return f"{curve_name(points, knee.policy, knee.others)}: {text}"
+
+
+def said(target: Target, found: Interval | None) -> str:
+    """A measure and its interval in words."""
+    what, unit = named(target.measure)
+    if found is None:
+        return f"{what} unknown"
+    ends = [target.measure.shown(end) for end in found.ends(target.measure.share)]
+    return f"{what} {target.measure.shown(found.mean)}{unit}" + (f" [{' … '.join(ends)}]" if ends else "")
+
+
+def curve_name(points: Points, label: str, rest: Point) -> str:
+    """The policy, and the values of the keys but the first."""
+    others = [f"{name} {value}" for name, value in zip(points.names[1:], rest, strict=True)]
+    return ", ".join([label, *others])
+
+
+def _break(points: Points, label: str, rest: Point) -> Knee:
+    first, measure = points.vary[0], points.measures[0]
+    found = [value for value in _ordered(points) if (value, *rest) not in points.impossible]
+    if first.numbers is None or len(found) < 4:
+        raise EdgewiseError(
+            f"--vary {first.path}: without a --target the break of the slope is sought among four numbers or "
+            f"more, has {len(found)} that can be run"
+        )
+    x = [first.numbers[first.values.index(value)] for value in found]
+    curves = [
+        [points.rows[(value, *rest), label, seed][measure.key] for value in found] for seed in points.seeds
+    ]
+    bend = mean_interval([hinge(x, curve) for curve in curves])
+    ends = "" if bend.low is None else f" [{bend.low:.4g} … {bend.high:.4g}]"
+    text = f"the slope of {named(measure)[0]} breaks at {points.names[0]} {bend.mean:.4g}{ends}"
+    return Knee(label, rest, "break", bend.mean, None, bend, f"{curve_name(points, label, rest)}: {text}")
+
+
+def hinge(x: Sequence[float], y: ArrayLike) -> float:
+    """The inner value of x at which two joined lines fit y best, by least squares; four values or more."""
+    at, found = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+
+    def misfit(bend: float) -> float:
+        columns = np.stack([np.ones_like(at), at, np.maximum(0.0, at - bend)], axis=1)
+        fitted = columns @ np.linalg.lstsq(columns, found, rcond=None)[0]
+        return float(((found - fitted) ** 2).sum())
+
+    return float(min(at[1:-1], key=misfit))
 
 
 class Enough(NamedTuple):
@@ -126,12 +297,12 @@ def in_words(points: Points, targets: Sequence[Target], found: Sequence[Enough])
         dearest = tuple(_by_cost(points, axis)[-1] for axis in range(len(points.vary)))
         best = [points.interval(dearest, points.labels[0], points.column(target)) for target in targets]
         at = ", ".join(said(target, each) for target, each in zip(targets, best, strict=True))
-        return [f"no value meets {wanted}: with {named(points, dearest)}, the most, it is {at}"]
+        return [f"no value meets {wanted}: with {as_text(points, dearest)}, the most, it is {at}"]
     cheapest = found[0]
     at = ", ".join(said(target, each) for target, each in zip(targets, cheapest.intervals, strict=True))
     sure = f"sure to {min(cheapest.sure, 0.999):.1%}, {len(points.seeds)} seeds"
     text = (
-        f"the cheapest that meets {wanted}: {named(points, cheapest.point)}, "
+        f"the cheapest that meets {wanted}: {as_text(points, cheapest.point)}, "
         f"{cheapest.cost:g} {cheapest.unit} ({at}; {sure})"
     )
     return [text, *_beside(points, targets, cheapest.point)]
@@ -152,10 +323,10 @@ def _beside(points: Points, targets: Sequence[Target], point: Point) -> list[str
         )
         each = [points.interval(less, points.labels[0], points.column(target)) for target in targets]
         at = ", ".join(said(target, one) for target, one in zip(targets, each, strict=True))
-        lines.append(f"{named(points, less)} {what} ({at})")
+        lines.append(f"{as_text(points, less)} {what} ({at})")
     return lines or ["it is the cheapest that was allowed: cheaper ones may meet it, too"]
 
 
-def named(points: Points, point: Point) -> str:
+def as_text(points: Points, point: Point) -> str:
     """Keys and values of a point."""
     return ", ".join(f"{vary.path} = {value}" for vary, value in zip(points.vary, point, strict=True))

@@ -1,20 +1,29 @@
-"""What is varied, and what is to be reached: `PATH=A:B` and `streams.ok=99%` as people write them.
+"""What is varied, and what is to be reached, as people write them: `PATH=A:B`, `streams.ok=99%`; and the
+runs.
 
-Forbidden here: running anything.
+There is one for each point, policy and seed, kept as they end, so that none is done twice. A point is a value
+for each varied key. Its scenario is loaded anew with these set, as by `--set`.
 """
 
+import hashlib
+import json
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgewise.config import parse_setting
-from edgewise.errors import EdgewiseError
+from edgewise import api, parallel, runs
+from edgewise.config import load_scenario, parse_setting
+from edgewise.errors import EdgewiseError, PolicyError, RunError, ScenarioError
 from edgewise.model.scenario import Scenario
 from edgewise.model.values import BITS_PER_SECOND, BYTES, SECONDS, quantity
 from edgewise.report.schema import WORK, Measure
-from edgewise.report.statistics import Interval
+from edgewise.report.statistics import Interval, mean_interval
+from edgewise.report.summary import summary_of
 
 UNITS = {**SECONDS, **BYTES, **BITS_PER_SECOND}
 FINE = 1025  # values of a range that is bisected
@@ -171,3 +180,196 @@ def price(scenario: Scenario) -> tuple[float, str]:
     if costs := [count * float(cost) for cost, count in counted if cost is not None]:
         return sum(costs), "cost"
     return sum(node.resources.cpu_cores for node in scenario.topology.nodes), "cores"
+
+
+KEPT = "runs.jsonl"
+Point = tuple[Any, ...]
+
+
+@dataclass
+class Points:
+    """A scenario at points, under policies, on seeds.
+
+    Attributes:
+        source: file or name of the scenario.
+        changes: path → value, set at every point.
+        vary: the keys that vary; a point has a value for each.
+        policies: alternatives of one decision, as `api.compare` takes them; none: the scenario's.
+        fixed: policies of the other decisions.
+        of: kind of work that is run where no policy says it; "": the first of the scenario.
+        seeds: of every point.
+        jobs, on: as `parallel.each` takes them.
+        folder: where the rows of finished runs are kept; None: nowhere.
+        resume: take the rows of the same runs that are kept there, or else forget them.
+        progress: is called with the number of runs that are asked for, and later that of those that ended.
+        rows: of each (point, policy, seed) its measures.
+        impossible: points at which there can be no such scenario or no run of it, and why.
+    """
+
+    source: str
+    vary: tuple[Vary, ...]
+    policies: api.Alternatives = ()
+    fixed: Mapping[Any, api.Policy] = field(default_factory=dict)
+    of: str = ""
+    seeds: tuple[int, ...] = tuple(range(10))
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    jobs: int = 1
+    on: str = ""
+    folder: Path | None = None
+    resume: bool = False
+    progress: Callable[[int, int], None] = lambda asked, ended: None
+    rows: dict[tuple[Point, str, int], dict[str, Any]] = field(default_factory=dict)
+    impossible: dict[Point, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len({vary.path for vary in self.vary}) < len(self.vary):
+            raise RunError("--vary: a path is given twice; give each once, with all its values")
+        if not self.seeds:
+            raise PolicyError("seeds: none given; use for example --seeds 0:10")
+        self.base = self._base()
+        if self.of in self.base.spec.holds and not (self.policies or self.fixed):
+            self.fixed = runs.defaults(self.base, self.of)
+        self.work, self._makers, self.held = api.alternatives(self.base, self.policies, self.fixed, "sweep")
+        self.labels, self.measures = tuple(self._makers), WORK[self.work].measures
+        self.columns = {
+            _column(work, measure, self.work): measure
+            for work in runs.beside(self.base, self.work)
+            for measure in WORK[work].measures
+        }
+        self._code = _digest_of_files([*_listed(self.policies), *self.fixed.values()])
+        self._known = self.kept() if self.resume else {}
+        if self.folder is not None and not self.resume:
+            (self.folder / KEPT).unlink(missing_ok=True)
+
+    def scenario(self, point: Point) -> Scenario:
+        """The scenario at a point.
+
+        Raises:
+            ScenarioError: a path does not exist, or a value does not fit; names the nearest.
+        """
+        chosen = {vary.path: value for vary, value in zip(self.vary, point, strict=True)}
+        return load_scenario(self.source, {**self.changes, **chosen})
+
+    @property
+    def names(self) -> list[str]:
+        """Of the keys: the last part of each path, or whole paths where these would be the same."""
+        last = [vary.name for vary in self.vary]
+        return last if len(set(last)) == len(last) else [vary.path for vary in self.vary]
+
+    def _base(self) -> Scenario:
+        """The scenario with the first values; with the last ones where few nodes do not hold its workers."""
+        try:
+            return self.scenario(tuple(vary.values[0] for vary in self.vary))
+        except ScenarioError as error:
+            try:
+                return self.scenario(tuple(vary.values[-1] for vary in self.vary))
+            except ScenarioError:
+                raise error from None
+
+    def run(self, points: Iterable[Point]) -> None:
+        """Have the rows of points under every policy and seed; all are loaded before the first one runs."""
+        wanted = []
+        for point in points:
+            try:
+                scenario = self.scenario(point)
+            except ScenarioError as error:  # too small for what it is to hold, for example
+                self._cannot_run(point, str(error))
+                continue
+            spec = hashlib.sha256(scenario.spec.model_dump_json().encode()).hexdigest()
+            for label in self.labels:
+                for seed in self.seeds:
+                    key = f"{spec[:16]} {self._code} {label} {json.dumps(self.held)} {seed}"
+                    if key in self._known:
+                        self.rows[point, label, seed] = self._known[key]
+                    elif (point, label, seed) not in self.rows:
+                        wanted.append((key, scenario, point, label, seed))
+        self.progress(len(wanted), 0)
+        tasks = [(each[1], self.work, self._makers[each[3]], *each[3:]) for each in wanted]
+        for number, row in parallel.each(measured, tasks, self.jobs, self.on):
+            key, _, point, label, seed = wanted[number]
+            self.progress(0, 1)
+            if isinstance(row, str):
+                self._cannot_run(point, row)
+            else:
+                self.rows[point, label, seed] = row
+                self._keep(key, row)
+
+    def _cannot_run(self, point: Point, why: str) -> None:
+        """A point at which nothing is measured, so that it meets no target."""
+        self.impossible[point] = why
+        nothing = {"faults": 0} | dict.fromkeys(self.columns)
+        self.rows |= {(point, label, seed): nothing for label in self.labels for seed in self.seeds}
+
+    def interval(self, point: Point, label: str, measure: str) -> Interval | None:
+        """A measure at a point: mean over seeds and its 95 % interval; None where no seed has a value."""
+        found = self.values(point, label, measure)
+        return mean_interval(found) if found else None
+
+    def column(self, target: Target) -> str:
+        """Where the measure of a target stands.
+
+        Raises:
+            EdgewiseError: no such work is run.
+        """
+        column = _column(target.work, target.measure, self.work)
+        if column not in self.columns:
+            run = " and ".join(runs.beside(self.base, self.work))
+            raise EdgewiseError(f"target {target}: is of {target.work}, but {run} are run; name their policy")
+        return column
+
+    def values(self, point: Point, label: str, measure: str) -> list[float]:
+        """A measure at a point by seed, without seeds that have no value."""
+        rows = [self.rows[point, label, seed] for seed in self.seeds]
+        return [float(row[measure]) for row in rows if row[measure] is not None]
+
+    def _keep(self, key: str, row: Mapping[str, Any]) -> None:
+        if self.folder is not None:
+            with (self.folder / KEPT).open("a", encoding="utf-8") as file:
+                file.write(json.dumps([key, row]) + "\n")
+
+    def kept(self) -> dict[str, dict[str, Any]]:
+        """Rows in the folder by key; a last line that was cut off is taken away."""
+        file = None if self.folder is None else self.folder / KEPT
+        if file is None or not file.is_file():
+            return {}
+        text = file.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]
+        if whole != text:
+            file.write_text(whole, encoding="utf-8")
+        try:
+            return dict(json.loads(line) for line in whole.splitlines())
+        except (TypeError, ValueError) as error:
+            raise RunError(f"{file}: is damaged ({error}); delete it, or leave --resume out") from None
+
+
+def measured(
+    scenario: Scenario, work: str, makers: Mapping[str, Any], label: str, seed: int
+) -> dict[str, Any] | str:
+    """The measures of one run, and how often the fallback decided for its policy; or why it cannot be run."""
+    try:
+        result = api.simulated(scenario, work, {label: makers}, {}, (seed,))
+    except ScenarioError as error:  # more load than there are servers, for example
+        return str(error)
+    found: dict[str, Any] = {"faults": sum(result.faults.get(label, {}).values())}
+    for each in (result, *result.beside.values()):
+        (row,) = summary_of(each.work, each.items, each.windows)
+        found |= {_column(each.work, measure, work): row[measure.key] for measure in each.measures}
+    return found
+
+
+def _column(work: str, measure: Measure, first: str) -> str:
+    """Of the work that is judged the measure's key; of that beside it also which work it is."""
+    return measure.key if work == first else f"{work}.{measure.key}"
+
+
+def _listed(policies: api.Alternatives) -> list[api.Policy]:
+    if isinstance(policies, Mapping):
+        return [policy for names in policies.values() for policy in names]
+    return list(policies)
+
+
+def _digest_of_files(policies: Sequence[api.Policy]) -> str:
+    """Changes with this version of edgewise and with the files that policies are named by."""
+    paths = [str(policy).rpartition(":")[0] or str(policy) for policy in policies]
+    files = [Path(path).read_bytes() for path in paths if Path(path).is_file()]
+    return hashlib.sha256(b" ".join([version("edgewise").encode(), *files])).hexdigest()[:16]

@@ -7,18 +7,16 @@ check_policy(lambda: MyPolicy())
 pipelines run on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgewise.policies.registry import kind_of
 from edgewise.testing import driven, streams
-from edgewise.testing.worlds import queue_scenario, small_world, some_streams
+from edgewise.testing.streams import queue_scenario, small_world, some_streams
 
 if TYPE_CHECKING:
-    from edgewise.model.network import Network
+    from edgewise.model.pipelines import Network
     from edgewise.runtime.backends import Backend
     from edgewise.runtime.testbeds import Testbed as Testbed
 
@@ -56,7 +54,7 @@ class VirtualClock:
         return self.now_s
 
 
-def check_backend(make_backend: Callable[[Path], Backend], folder: Path, limit_s: float = 60.0) -> None:
+def check_backend(make_backend: "Callable[[Path], Backend]", folder: Path, limit_s: float = 60.0) -> None:
     """Start, watch, kill, start again and end a real worker through a backend (extra `live`).
 
     Args:
@@ -71,7 +69,7 @@ def check_backend(make_backend: Callable[[Path], Backend], folder: Path, limit_s
     conformance.check_backend(make_backend, folder, limit_s)
 
 
-def check_testbed(make_testbed: Callable[[Network], Testbed], limit_s: float = 60.0) -> None:
+def check_testbed(make_testbed: "Callable[[Network], Testbed]", limit_s: float = 60.0) -> None:
     """Addresses, flows, real traffic, a link that fails and returns, and a clean end (extra `place`).
 
     Args:

@@ -11,8 +11,6 @@ plan_mem), from the most to the least frequent. They cover 99 % of rows. Any oth
 service closest by |Δ log plan_cpu| + |Δ log plan_mem|, among those of its type if there is one.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 from collections import Counter
@@ -96,7 +94,7 @@ class BatchModel:
         }
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, object]) -> BatchModel:
+    def from_json(cls, plain: Mapping[str, object]) -> "BatchModel":
         """The model of `to_json`.
 
         Raises:
@@ -188,8 +186,7 @@ def services_of(trace: BatchTasks, services: int = SERVICES) -> tuple[Ints, Floa
     """
     triples = np.stack([trace.kind, trace.cpu_cores, trace.memory_share], axis=1)
     keys, inverse, count = np.unique(triples, axis=0, return_inverse=True, return_counts=True)
-    order = np.argsort(-count, kind="stable")[:services]
-    chosen = keys[order]
+    chosen = keys[np.argsort(-count, kind="stable")[:services]]
     distance = np.abs(np.log(keys[:, None, 1:]) - np.log(chosen[None, :, 1:])).sum(axis=2)
     other_type = keys[:, None, 0] != chosen[None, :, 0]
     service_of_key = np.argmin(distance + 1e6 * other_type, axis=1)

@@ -26,8 +26,8 @@ _REQUEST = re.compile(r"(?:[A-Z]+ )?(\S+?)(?:\?\S*)?(?: HTTP/\S+)?")
 _MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/[^/]+)?/infer")
 _SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)(?: (-?\d+))?")
 _LABEL = re.compile(rf"(\w+)={_QUOTED}")
+# Counters of Triton, of which the first that a text has is read.
 SUCCESS = ("nv_inference_request_success", "nv_inference_count")
-"""Counters of Triton, of which the first that a text has is read."""
 
 
 class Query(NamedTuple):

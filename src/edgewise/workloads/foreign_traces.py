@@ -269,9 +269,8 @@ class _Requests(_Trace):
     WORK, FILE, COLUMNS = "requests", "requests.csv", REQUEST_COLUMNS
 
     def __init__(self, scenario: Scenario, given: Sequence[tuple[str, str]], file: IO[str]) -> None:
-        assert scenario.spec.services is not None, "who asks has services"
         self._services = {
-            each.variant: each for each in scenario.spec.services.offered if isinstance(each, ServiceSpec)
+            each.variant: each for each in scenario.spec.served.offered if isinstance(each, ServiceSpec)
         }
         if not self._services:
             raise ScenarioError("services.offered: none is a variant of the catalog, whose time can be told")
@@ -306,12 +305,10 @@ class _Requests(_Trace):
     @property
     def duration_s(self) -> float:
         """Whole frames, which are simulated."""
-        assert self.scenario.spec.services is not None, "who asks has services"
-        frame_s = self.scenario.spec.services.frame_s
+        frame_s = self.scenario.spec.served.frame_s
         return math.ceil((self.end_s + SHORTEST_S) / frame_s) * frame_s
 
     def section(self) -> dict[str, Any]:
         """Of the scenario: its services, asked as the trace says."""
-        assert self.scenario.spec.services is not None, "who asks has services"
-        services = self.scenario.spec.services.model_dump(mode="json", exclude_none=True)
+        services = self.scenario.spec.served.model_dump(mode="json", exclude_none=True)
         return {"services": services | {"requests": {"file": self.FILE}}}

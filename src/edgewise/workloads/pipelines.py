@@ -14,8 +14,7 @@ from edgewise.core import keyed
 from edgewise.core.keyed import Purpose
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.pipelines import GeneratedPipelinesSpec
-from edgewise.model.network import network_of
-from edgewise.model.pipelines import Pipeline, pipeline_of
+from edgewise.model.pipelines import Pipeline, network_of, pipeline_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Edge, Task, TaskGraph
 

@@ -17,7 +17,6 @@ from edgewise.arrays import Floats
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.orchestrate import Requests
 from edgewise.errors import ScenarioError
-from edgewise.model.catalog import Resources
 from edgewise.model.grammar.scenario import not_run
 from edgewise.model.grammar.services import (
     RecordedRequestsSpec,
@@ -38,7 +37,7 @@ from edgewise.model.services import (
     spread,
     system_of,
 )
-from edgewise.model.topology import Way
+from edgewise.model.topology import Resources, Way
 from edgewise.workloads.requests import first_services, generate, pattern_of, service_needs
 
 WHOLE = 1e-6  # a quotient is a whole number within this
@@ -74,8 +73,7 @@ def simulated_services(scenario: Scenario) -> SimulatedServices:
             none that the engine knows: one cable per site to all nodes, one to the cloud for all sites.
     """
     not_run(scenario.spec, ("services",), "simulate")
-    spec = scenario.spec.services
-    assert spec is not None, "not_run says that there are services"
+    spec = scenario.spec.served
     problems = _links(scenario, spec.cloud)
     if spec.requests is None:
         problems.append(
@@ -260,9 +258,8 @@ def recorded(file: Path, scenario: Scenario, system: System) -> Requests:
     Raises:
         ScenarioError: it cannot be read, or a line is wrong.
     """
-    assert scenario.spec.services is not None, "who asks has services"
     sites = [site.name for site in scenario.topology.sites]
-    names, rows = service_names(scenario.spec.services, scenario.catalog), []
+    names, rows = service_names(scenario.spec.served, scenario.catalog), []
     try:
         with file.open(encoding="utf-8", newline="") as opened:
             for row in csv.DictReader(opened):

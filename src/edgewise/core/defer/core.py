@@ -21,11 +21,12 @@ import numpy as np
 
 from edgewise.arrays import Floats
 from edgewise.core.capacity import CapacityChanged, Evicted
-from edgewise.core.defer import CapacityView, DeferralPolicy, Slots, left_over_of, view_of
-from edgewise.core.defer.events import (
+from edgewise.core.defer import (
     DECISION,
+    CapacityView,
     DeferCommand,
     DeferEvent,
+    DeferralPolicy,
     EvictJob,
     JobEnded,
     JobPhase,
@@ -34,19 +35,21 @@ from edgewise.core.defer.events import (
     LoseJob,
     ResumeJob,
     SlotBegan,
+    Slots,
     Standing,
     StartJob,
     SuspendJob,
+    left_over_of,
     owner,
     reservation,
+    view_of,
 )
-from edgewise.core.guard import Guard, begin
+from edgewise.core.guard import Guard, Shadow, begin
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.one_world import batched
-from edgewise.core.shadow import Shadow
 from edgewise.errors import PolicyError
-from edgewise.model.catalog import Resources
+from edgewise.model.topology import Resources
 from edgewise.model.work import INFERENCE, DeferrableJob, job_holds
 
 PAST_SLOTS = 96  # that a view goes back at most

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from edgewise.arrays import Ints
 from edgewise.core.dispatch import events, state
-from edgewise.core.dispatch.playing import OPEN, Batch
+from edgewise.core.dispatch.policy import OPEN, Batch
 from edgewise.core.dispatch.views import DECLARED, REASONS, Bound, Item, Rows, Violation
 from edgewise.core.world import World
 

@@ -5,16 +5,13 @@ rules one by one, through `RequestCore`; the simulation calls them from its own 
 desk, i the request, r the replica (a row that stays the same while it is known), s the service.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints, Records, records
-from edgewise.core.compiled import kernel
+from edgewise.core.compiled import held, kernel
 from edgewise.core.dispatch.request_rules import CLOUD, TRIES, in_time, least_way_s, too_late
-from edgewise.core.held import held
 from edgewise.core.orchestrate import HOLD, ReplicaView, new_view
 from edgewise.core.orchestrate.counting import (
     READY,

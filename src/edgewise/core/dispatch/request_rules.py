@@ -4,8 +4,6 @@ Cores of live gateways, simulated sites, policies and the engine of many worlds 
 site, k the station (0 the cloud), s the service.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from edgewise.core.compiled import inner

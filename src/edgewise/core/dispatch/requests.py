@@ -35,11 +35,10 @@ from edgewise.core.dispatch.events import (
     Wait,
 )  # fmt: skip
 from edgewise.core.dispatch.request_rules import CLOUD, TRIES, possible
-from edgewise.core.guard import Guard, Strict, begin
+from edgewise.core.guard import Guard, Shadow, Strict, begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.core.orchestrate import HOLD, ReplicaView, RequestPolicy
-from edgewise.core.shadow import Shadow
 from edgewise.model.orchestration import System
 from edgewise.model.services import Services
 

@@ -5,8 +5,6 @@ one decision at a time, with the score in plain Python; `play` decides many in c
 enters as a first-class function, so that one loop serves every policy. Both give the same answers.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -76,7 +74,7 @@ class State(NamedTuple):
     seed: np.uint64
 
     @classmethod
-    def of(cls, view: DispatchView, site: int | None = None) -> State:
+    def of(cls, view: DispatchView, site: int | None = None) -> "State":
         """What a view shows; nothing is reserved elsewhere.
 
         Args:
@@ -122,7 +120,7 @@ class State(NamedTuple):
             bound=bound,
         )
 
-    def copy(self) -> State:
+    def copy(self) -> "State":
         """The same, to go another way from here."""
         changes = {name: getattr(self, name).copy() for name in ("real", "whole", "up", "link")}
         return self._replace(**changes)
@@ -136,7 +134,7 @@ class Weights(NamedTuple):
     feasible: Bools
 
     @classmethod
-    def of(cls, workers: int) -> Weights:
+    def of(cls, workers: int) -> "Weights":
         """Room for `weigh` to fill."""
         return cls(
             np.zeros((6, workers)), np.empty(workers, dtype=np.int8), np.empty(workers, dtype=np.bool_)

@@ -20,14 +20,16 @@ from numpy.typing import NDArray
 from edgewise.arrays import Ints
 from edgewise.core.dispatch import events, state
 from edgewise.core.dispatch.books import Books, check_ledger
-from edgewise.core.dispatch.playing import OPEN, Batch, play
 from edgewise.core.dispatch.policy import (
+    OPEN,
+    Batch,
     DispatchPolicy,
     LeastImpedanceFallback,
     best_of,
     broken,
     candidates,
     compiled,
+    play,
     score_of,
 )  # fmt: skip
 from edgewise.core.dispatch.state import State, Weights
@@ -46,9 +48,8 @@ from edgewise.core.dispatch.views import (
     frozen,
     read_only,
 )  # fmt: skip
-from edgewise.core.guard import Guard, begin
+from edgewise.core.guard import Guard, Shadow, begin
 from edgewise.core.keyed import Key
-from edgewise.core.shadow import Shadow
 from edgewise.core.world import Links, World
 
 NOBODY = -1

@@ -4,8 +4,6 @@ Every field is either *ledger* (our own bindings: exact) or *measured* (arrived 
 telemetry, with an age). Nothing here can reach the driver's truth. All arrays are read-only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -124,7 +122,7 @@ class Rows(NamedTuple):
     priority: Ints
 
     @classmethod
-    def of(cls, items: Sequence[Item]) -> Rows:
+    def of(cls, items: Sequence[Item]) -> "Rows":
         """Items laid out as columns."""
         columns: list[tuple[float, ...]] = list(zip(*items, strict=True)) or [()] * len(cls._fields)
         id_, site, task, priority = (np.array(columns[k], dtype=np.int64) for k in (0, 1, 2, 7))
@@ -147,7 +145,7 @@ class Bound(NamedTuple):
     opened_s: Floats
 
     @classmethod
-    def of(cls, held: Sequence[tuple[Item, float]], workers: Collection[int]) -> Bound:
+    def of(cls, held: Sequence[tuple[Item, float]], workers: Collection[int]) -> "Bound":
         """Items with the times of their opening, and where each is bound; read-only."""
         rows = Rows(*map(frozen, Rows.of([item for item, _ in held])))  # type: ignore[arg-type]
         opened_s = np.array([opened_s for _, opened_s in held], dtype=np.float64)
@@ -175,7 +173,7 @@ class Items:
         return np.array([getattr(row, name) for row in self.rows], dtype=np.float64)
 
     @classmethod
-    def of(cls, world: World, streams: Sequence[Stream]) -> Items:
+    def of(cls, world: World, streams: Sequence[Stream]) -> "Items":
         """The items of streams; their end stays behind."""
         return cls(
             tuple(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.guard import Guard
+from edgewise.core.guard import Guard, Shadow
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.orchestrate import ReplicaPolicy, ReplicaView, new_view
 from edgewise.core.orchestrate.counting import (
@@ -31,9 +31,8 @@ from edgewise.core.orchestrate.counting import (
     may_change,
     removal,
 )
-from edgewise.core.shadow import Shadow
-from edgewise.model.catalog import KINDS, Resources
 from edgewise.model.orchestration import System
+from edgewise.model.topology import KINDS, Resources
 from edgewise.model.work import INFERENCE
 
 DECISION = "orchestrate"
@@ -175,6 +174,7 @@ class OrchestrateCore:
         self.shadow: Shadow[Ints] | None = None
         self.replicas: dict[str, ReplicaSeen] = {}
         self.coming: dict[str, tuple[int, int]] = {}
+        self._stirred = True  # since the policy was asked
         self._empty = new_view(system, 1, np.zeros(1, dtype=np.uint64))
         self._counted = RequestsCounted(
             np.zeros(system.services, dtype=np.int64),
@@ -187,15 +187,28 @@ class OrchestrateCore:
         """Take an event in; what is to be done, in order. Whoever does it says so by `ReplicaSeen`."""
         match event:
             case ReplicaSeen():
+                self._stirred = True
                 self._see(event)
             case ReplicaGone():
+                self._stirred = True
                 self.replicas.pop(event.replica, None)
                 self._give_back(event.replica)
             case RequestsCounted():
+                both: Any = zip(event, self._counted, strict=True)
+                self._stirred |= not all(np.array_equal(now, before) for now, before in both)
                 self._counted = event
+            case FrameBegan(_, None) if self.settled:
+                return []
             case FrameBegan(time_s, changes):
                 return self._frame(self.question(time_s)() if changes is None else changes)
         return []
+
+    @property
+    def settled(self) -> bool:
+        """Whether the policy would say nothing once more, see `ReplicaPolicy`."""
+        own = vars(type(self.policy)).get("rests") is not None  # a subclass may decide by more than its base
+        alone = self.shadow is None and not self.guard.fault and not self.coming
+        return bool(own and alone and not self._stirred and self.policy.rests)  # type: ignore[attr-defined]
 
     def _see(self, replica: ReplicaSeen) -> None:
         """A replica holds its part from when it is wanted until its process has ended."""
@@ -247,14 +260,15 @@ class OrchestrateCore:
 
     def view(self, time_s: float) -> ReplicaView:
         """What a policy sees: of one world."""
+        self._stirred = False
         parts: Any = [part.copy() for part in self._empty]
         view = ReplicaView(*parts)
         view.world["clock_s"], view.world["cloud_delay_s"] = time_s, self._counted.cloud_delay_s
         view.arrived[0] = self._counted.arrived
         rows = [(r.node + 1, r.service, r.held, r.state, r.serves) for r in self.replicas.values()]
         count(self.system, view, known(rows), self._counted.service_s)
-        left_bytes = self.ledger.left_over(INFERENCE)[self.rows, KINDS.index("memory_bytes")]
         free_bytes = view.machine.free_memory_bytes[0, self.system.first_machine[1] :]
+        left_bytes = self.ledger.left_over(INFERENCE)[self.rows, KINDS.index("memory_bytes")]
         np.minimum(free_bytes, left_bytes, out=free_bytes)  # nodes may have shrunk, or have other workers
         return view
 

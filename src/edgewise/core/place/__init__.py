@@ -1,12 +1,11 @@
-"""Placement of pipelines: what a policy sees, what it decides, and the one judge of all policies.
+"""Placement of pipelines: what happens, what a policy sees, what it decides, and the one judge of all
+policies.
 
 A pipeline is held as arrays (`PipelineArrays`), a decision as a `Placement`. `validate` refuses those that
 exceed a link or a node; `throughput` is the only place where frames per second are computed.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -14,12 +13,12 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core import ledger, link_ledger
+from edgewise.core.capacity import CapacityChanged, Evicted
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key
 from edgewise.core.link_ledger import unrounded
 from edgewise.errors import CapacityError
-from edgewise.model.network import Network
-from edgewise.model.pipelines import Pipeline
+from edgewise.model.pipelines import Network, Pipeline
 from edgewise.model.work import task_holds
 
 TOLERANCE = link_ledger.TOLERANCE
@@ -271,3 +270,88 @@ def _fair_cpu(
         blocked[task_pipeline[full[node] & (work > 0)]] = True
         open_ &= ~blocked & (cap - rate > TOLERANCE * cap)
     return rate
+
+
+class PipelineSubmitted(NamedTuple):
+    """A pipeline waits from now on; `pipeline.id` is not that of another."""
+
+    pipeline: PipelineArrays
+
+
+class PipelineEnded(NamedTuple):
+    """A pipeline, by its id, neither waits nor runs any more."""
+
+    pipeline: int
+
+
+class BandwidthChanged(NamedTuple):
+    """A link has another bandwidth; 0: it is down."""
+
+    link: int
+    bandwidth_bps: float
+
+
+class MemoryChanged(NamedTuple):
+    """A node has another amount of memory for tasks; 0: it is gone."""
+
+    node: int
+    memory_bytes: float
+
+
+class TaskMeasured(NamedTuple):
+    """A task took `time_s` for a frame on a node, the mean of so many frames since it was started there."""
+
+    pipeline: int
+    task: int
+    node: int
+    frames: int
+    time_s: float
+
+
+class PlacementDue(NamedTuple):
+    """All that happened up to now was told.
+
+    Attributes:
+        decided: what the policy answered if a driver asked it apart, as it may take long
+            (`PlaceCore.question`); nothing of it is done where it no longer fits. None: it is asked now.
+    """
+
+    time_s: float
+    decided: Mapping[int, Placement] | None = None
+
+
+class StartPipeline(NamedTuple):
+    """A pipeline that waited runs from now on."""
+
+    placement: Placement
+
+
+class MovePipeline(NamedTuple):
+    """Tasks of a running pipeline go to other nodes."""
+
+    placement: Placement
+
+
+class ReroutePipeline(NamedTuple):
+    """Flows of a running pipeline take other paths or have other rates; its tasks stay."""
+
+    placement: Placement
+
+
+class StopPipeline(NamedTuple):
+    """A running pipeline, by its id, waits again: a node lacks the memory that its tasks hold."""
+
+    pipeline: int
+
+
+PlaceEvent = (
+    PipelineSubmitted
+    | PipelineEnded
+    | BandwidthChanged
+    | MemoryChanged
+    | TaskMeasured
+    | PlacementDue
+    | CapacityChanged
+    | Evicted
+)
+PlaceCommand = StartPipeline | MovePipeline | ReroutePipeline | StopPipeline

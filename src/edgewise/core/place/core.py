@@ -11,38 +11,34 @@ import numpy as np
 
 from edgewise.arrays import Floats
 from edgewise.core.capacity import CapacityChanged, Evicted
-from edgewise.core.guard import Guard, begin
+from edgewise.core.guard import Guard, Shadow, begin
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.link_ledger import FlowRates, LinkLedger
 from edgewise.core.place import (
-    NetworkView,
-    PipelineArrays,
-    Placement,
-    PlacementPolicy,
-    free_memory,
-    throughput,
-    validate,
-)
-from edgewise.core.place.events import (
     BandwidthChanged,
     MemoryChanged,
     MovePipeline,
+    NetworkView,
+    PipelineArrays,
     PipelineEnded,
     PipelineSubmitted,
     PlaceCommand,
     PlaceEvent,
+    Placement,
     PlacementDue,
+    PlacementPolicy,
     ReroutePipeline,
     StartPipeline,
     StopPipeline,
     TaskMeasured,
+    free_memory,
+    throughput,
+    validate,
 )
-from edgewise.core.shadow import Shadow
 from edgewise.errors import CapacityError, PolicyError
-from edgewise.model.catalog import KINDS, Resources
-from edgewise.model.network import Network
-from edgewise.model.topology import Node
+from edgewise.model.pipelines import Network
+from edgewise.model.topology import KINDS, Node, Resources
 from edgewise.model.work import INFERENCE, Hold
 
 DECISION = "place"

@@ -9,11 +9,20 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.guard import Guard, begin
+from edgewise.core.guard import Guard, Shadow, begin
 from edgewise.core.keyed import Key
-from edgewise.core.shadow import Shadow
-from edgewise.core.split import SplitPolicy, SplitView, SplitWork, checked, work_of
-from edgewise.core.split.state import LEAST_QPS, book, count_arrival, hear, new_state
+from edgewise.core.split import (
+    LEAST_QPS,
+    SplitPolicy,
+    SplitView,
+    SplitWork,
+    book,
+    checked,
+    count_arrival,
+    hear,
+    new_state,
+    work_of,
+)
 
 
 class QueryArrived(NamedTuple):

@@ -16,22 +16,20 @@ from torch import Tensor
 from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.core.defer import CapacityView, DeferralPolicy, Objective
-from edgewise.learn.card import write_network
-from edgewise.learn.defer.agent import Agent, ExportedAgent, PpoConfig
-from edgewise.learn.defer.networks import Auxiliary
-from edgewise.learn.harness import SEEDS_OF_A_RUN, Figures, Trainer, check_seed, descend
-from edgewise.model.deferrable import DeferralPattern
+from edgewise.learn.defer.networks import Agent, Auxiliary, ExportedAgent, PpoConfig
+from edgewise.learn.harness import SEEDS_OF_A_RUN, Figures, Trainer, check_seed, descend, write_network
+from edgewise.model.work import DeferralPattern
 from edgewise.policies.cards import runner
-from edgewise.policies.defer.learned import (
+from edgewise.policies.defer.rules import (
     TARGETS,
     LearnedDeferral,
+    choose,
     feature_hash,
     golden_scores,
     golden_views,
     job_features,
     summary_features,
 )
-from edgewise.policies.defer.rules import choose
 from edgewise.sim.slots.defer import DeferralOutcome, DeferralWorlds, simulate
 from edgewise.workloads.deferrable import generate
 

@@ -1,7 +1,7 @@
 """What policies that defer jobs are trained on."""
 
 from edgewise.core.defer import Objective
-from edgewise.model.deferrable import DeferralPattern
+from edgewise.model.work import DeferralPattern
 from edgewise.workloads.deferrable import PAPER, cases
 
 

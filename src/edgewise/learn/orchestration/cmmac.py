@@ -21,8 +21,6 @@ Options of ours:
              chance of success, judged from the site's state, is taken off. Only training knows it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,13 +34,17 @@ from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.orchestrate import HOLD, ReplicaView, SlotResult, context_mask, hosts
 from edgewise.learn.harness import descend
 from edgewise.learn.orchestration.networks import MASKED, Actor, Critic, Scorer, layers, write_half
-from edgewise.learn.reward import shared_reward
+from edgewise.learn.orchestration.settings import shared_reward
 from edgewise.model.orchestration import System
 from edgewise.policies.cards import runner
-from edgewise.policies.dispatch.requests.features import StationRows, local_state, squash, station_rows
-from edgewise.policies.dispatch.requests.golden import golden_of
-from edgewise.policies.dispatch.requests.learned import LearnedDispatch
-from edgewise.policies.dispatch.requests.stations import STATION_FEATURES
+from edgewise.policies.dispatch.requests.features import (
+    STATION_FEATURES,
+    StationRows,
+    local_state,
+    squash,
+    station_rows,
+)
+from edgewise.policies.dispatch.requests.learned import LearnedDispatch, golden_of
 
 SETTLING_ROUNDS = 5
 
@@ -266,7 +268,7 @@ class Dispatcher:
                 gain[t] += self.config.gamma * self.config.gae * gain[t + 1]
             return gain, (gain + value[:-1] if self.config.gae > 0.0 else aim)
 
-    def _own_gain(self, memory: SlotMemory, fates: Floats) -> Tensor:
+    def _own_gain(self, memory: "SlotMemory", fates: Floats) -> Tensor:
         """(T · W, B) fate of each dispatched request less its chance, 0 if unknown; learns the chance."""
         world = np.arange(fates.shape[0])[:, None]
         known = np.concatenate(
@@ -280,7 +282,7 @@ class Dispatcher:
             descend(self.adam, loss)
         return torch.where(here, fate - torch.sigmoid(odds.detach()), torch.zeros(()))
 
-    def _descend(self, memory: SlotMemory, chosen: Tensor, gain: Tensor, aim: Tensor) -> None:
+    def _descend(self, memory: "SlotMemory", chosen: Tensor, gain: Tensor, aim: Tensor) -> None:
         config, seen = self.config, [memory.seen[i] for i in chosen]
         chances = self.chances(seen)
         action = torch.cat([memory.action[i] for i in chosen])

@@ -38,7 +38,7 @@ from edgewise.policies.dispatch.requests.features import (
     node_state,
     pair_rows,
 )
-from edgewise.policies.dispatch.requests.golden import golden_of
+from edgewise.policies.dispatch.requests.learned import golden_of
 from edgewise.policies.orchestrate.learned import LearnedScaling
 
 
@@ -166,8 +166,7 @@ class Scaler:
             image_share: (W,) image bytes pulled over payload bytes of the frame.
         """
         if self.config.reward == "queues":
-            queued = view.waiting[:, 1:].sum(axis=(1, 2))
-            reward = np.exp(-queued / self.config.queue_scale)
+            reward = np.exp(-view.waiting[:, 1:].sum(axis=(1, 2)) / self.config.queue_scale)
         else:
             reward = (in_time - violated) / np.maximum(in_time + violated, 1.0)
             reward = reward - self.config.image_cost * image_share

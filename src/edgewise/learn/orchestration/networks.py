@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from edgewise.learn.card import write_network
+from edgewise.learn.harness import write_network
 
 MASKED = -1e9
 
@@ -199,8 +199,7 @@ class Pairs(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """(R, N, S, F) → (R, N, 2S + 1), l = -S … S."""
         remove, add = self.body(rows).unbind(dim=-1)
-        none = torch.zeros_like(add[:, :, :1])
-        return torch.cat([remove.flip(2), none, add], dim=2)
+        return torch.cat([remove.flip(2), torch.zeros_like(add[:, :, :1]), add], dim=2)
 
 
 def write_half(

@@ -22,7 +22,7 @@ import numpy as np
 
 from edgewise.arrays import Floats
 from edgewise.config import load_scenario
-from edgewise.core.orchestrate import ReplicaPolicy, RequestPolicy
+from edgewise.core.orchestrate import ReplicaPolicy, RequestPolicy, SlotResult
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.services import TracedRequestsSpec
 from edgewise.model.orchestration import System
@@ -136,3 +136,16 @@ def evaluate(
         if hasattr(policy, "know"):
             policy.know(drawn, setting.system, setting.slots * setting.system.slot_s)
     return simulate(ReplicaWorlds(setting.system, drawn, setting.slots, seeds), dispatch, scale)
+
+
+def shared_reward(result: SlotResult, balance: float = 1.0) -> Floats:
+    """(W,) u = exp(-λ - ε ν)                                                        (KaiS, section III-A).
+
+    λ is the share of requests ending in the slot that violate their deadline, 0 if none ends, and
+    ν = 1 / (1 + exp(-ξ)).
+
+    Args:
+        balance: ε.
+    """
+    missed = result.violated / np.maximum(result.in_time + result.violated, 1)
+    return np.exp(-missed - balance / (1.0 + np.exp(-result.imbalance)))

@@ -4,8 +4,6 @@ The paper gives ranges only (ASET, section V-A); where in a range a default lies
 each one is explained in docs/reference/scenario.md. Forbidden here: I/O.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
@@ -160,7 +158,7 @@ class TopologySpec(Spec):
         return data
 
     @model_validator(mode="after")
-    def _of_its_kind(self) -> TopologySpec:
+    def _of_its_kind(self) -> "TopologySpec":
         for tier in TIERS["full-edge"]:
             if getattr(self, tier) is not None and tier not in TIERS[self.kind]:
                 raise ValueError(f"kind {self.kind!r} has no {tier!r}; remove it or choose another kind")

@@ -3,8 +3,6 @@
 Forbidden here: I/O.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, Tag, model_validator
@@ -118,7 +116,7 @@ class PipelineSpec(LengthSpec):
     )
 
     @model_validator(mode="after")
-    def _work_is_known(self) -> PipelineSpec:
+    def _work_is_known(self) -> "PipelineSpec":
         for i, task in enumerate(self.tasks):
             if self.code is None and None in (task.work_ops, task.output_bytes):
                 missing = "work_ops" if task.work_ops is None else "output_bytes"
@@ -197,7 +195,7 @@ class JobSpec(Spec):
     )
 
     @model_validator(mode="after")
-    def _window(self) -> JobSpec:
+    def _window(self) -> "JobSpec":
         if not self.submitted_s <= self.earliest_s <= self.latest_s:
             raise ValueError(
                 f"needs submitted_s <= earliest_s <= latest_s, got {self.submitted_s:g}, "
@@ -226,7 +224,7 @@ class JobsSpec(Spec):
     submitted: tuple[JobSpec, ...] = Field(default=(), description="Jobs by name.")
 
     @model_validator(mode="after")
-    def _some_jobs(self) -> JobsSpec:
+    def _some_jobs(self) -> "JobsSpec":
         if self.drawn is None and not self.submitted:
             raise ValueError("has no jobs; add 'drawn' or 'submitted'")
         return self

@@ -3,8 +3,6 @@
 Forbidden here: I/O.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
@@ -48,7 +46,7 @@ class ProfileSpec(Spec):
     )
 
     @model_validator(mode="after")
-    def _one_deviation(self) -> ProfileSpec:
+    def _one_deviation(self) -> "ProfileSpec":
         if self.distribution == "exponential" and self.deviation not in (0.0, 1.0):
             raise ValueError(
                 f"deviation {self.deviation:g} contradicts distribution 'exponential', whose deviation is 1; "
@@ -232,7 +230,7 @@ class LinkSpec(Spec):
     )
 
     @model_validator(mode="after")
-    def _two_ends(self) -> LinkSpec:
+    def _two_ends(self) -> "LinkSpec":
         given = [self.between is not None, self.name is not None, (self.site or self.cluster) is not None]
         if sum(given) != 1:
             raise ValueError(

@@ -1,12 +1,14 @@
 """A whole scenario in YAML: places, a catalog, and any mix of work; and which work of it a run leaves out.
 
 Forbidden here: I/O.
+
+What a scenario takes from elsewhere, catalogs, applications, graphs of operators, is read by whoever
+implements `Library` (`edgewise.config`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, Tag, model_validator
 
@@ -18,11 +20,13 @@ from edgewise.model.grammar.places import (
     CatalogUseSpec,
     ClusterSpec,
     LinkSpec,
+    ModelSpec,
     SiteOrAll,
     SiteSpec,
+    VariantSpec,
     WorkerSpec,
 )
-from edgewise.model.grammar.services import ServicesSpec, StreamsSpec
+from edgewise.model.grammar.services import ApplicationSpec, ApplicationsUseSpec, ServicesSpec, StreamsSpec
 from edgewise.model.values import (
     BitsPerSecond,
     Name,
@@ -70,7 +74,7 @@ class ChangeSpec(Spec):
     )
 
     @model_validator(mode="after")
-    def _one_change(self) -> ChangeSpec:
+    def _one_change(self) -> "ChangeSpec":
         values = [self.delay_s, self.deviation_s, self.bandwidth_bps]
         if self.link is None and (self.up is None or any(value is not None for value in values)):
             raise ValueError("a node or cluster goes up or down; give 'up: true' or 'up: false' only")
@@ -192,7 +196,7 @@ class ScenarioSpec(Spec):
         return data
 
     @model_validator(mode="after")
-    def _places_of_its_work(self) -> ScenarioSpec:
+    def _places_of_its_work(self) -> "ScenarioSpec":
         if not self.holds:
             raise ValueError(f"holds no work; add one of {', '.join(NEEDS)}")
         given = [name for name in PLACES if getattr(self, name) is not None]
@@ -205,6 +209,12 @@ class ScenarioSpec(Spec):
                 fix = "add them, or a 'topology'," if self.topology is None else "use another topology"
                 raise ValueError(f"{', '.join(missing)}: missing; {fix} for {kind}")
         return self
+
+    @property
+    def served(self) -> ServicesSpec:
+        """Its services, of a scenario that is known to have some."""
+        assert self.services is not None, "who asks has services"
+        return self.services
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -245,3 +255,82 @@ def not_run(spec: ScenarioSpec, runs: Sequence[str], what: str) -> list[str]:
 
 def _hint(kind: str) -> str:
     return f", which {COMMANDS[kind]} runs" if kind in COMMANDS else ""
+
+
+Named = TypeVar("Named", ModelSpec, VariantSpec, ApplicationSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class Backbone:
+    """Nodes and links of an operator's network.
+
+    Attributes:
+        nodes: names, unique.
+        edges: (node index, node index, length in km).
+    """
+
+    nodes: tuple[str, ...]
+    edges: tuple[tuple[int, int, float], ...]
+
+
+class Library:
+    """Reads what scenarios name; raises ScenarioError with a reason when it cannot.
+
+    This one is without anything, for scenarios that are complete in themselves.
+    """
+
+    def catalog(self, name: str) -> CatalogSpec:
+        """The catalog of this name or file."""
+        raise ScenarioError(f"catalog {name!r}: not at hand; load the scenario with edgewise.config")
+
+    def applications(self, name: str) -> tuple[ApplicationSpec, ...]:
+        """The applications of this name or file."""
+        raise ScenarioError(f"applications {name!r}: not at hand; load the scenario with edgewise.config")
+
+    def graph(self, name: str) -> Backbone:
+        """The graph of this name."""
+        raise ScenarioError(f"graph {name!r}: not at hand; load the scenario with edgewise.config")
+
+
+def resolve(spec: ScenarioSpec, library: Library, problems: list[str]) -> ScenarioSpec:
+    """The scenario with its catalog and applications written out.
+
+    What cannot be found is a problem, and left as it is.
+    """
+    changed: dict[str, Any] = {}
+    try:
+        if isinstance(spec.catalog, CatalogUseSpec):
+            changed["catalog"] = _catalog(spec.catalog, library)
+    except ScenarioError as error:
+        problems.append(f"catalog.use: {error}")
+    try:
+        if spec.streams is not None and isinstance(spec.streams.applications, ApplicationsUseSpec):
+            applications = _applications(spec.streams.applications, library)
+            changed["streams"] = spec.streams.model_copy(update={"applications": applications})
+    except ScenarioError as error:
+        problems.append(f"streams.applications.use: {error}")
+    return spec.model_copy(update=changed)
+
+
+def _catalog(use: CatalogUseSpec, library: Library) -> CatalogSpec:
+    base = library.catalog(use.use)
+    return CatalogSpec(models=_merged(base.models, use.models), variants=_merged(base.variants, use.variants))
+
+
+def _applications(use: ApplicationsUseSpec, library: Library) -> tuple[ApplicationSpec, ...]:
+    base = library.applications(use.use)
+    if use.weights == "uniform":
+        base = tuple(application.model_copy(update={"weight": 1.0}) for application in base)
+    return _merged(base, use.applications)
+
+
+def _merged(base: Sequence[Named], changes: Sequence[Named]) -> tuple[Named, ...]:
+    """`base` with entries of the same name replaced in place, and the others at the end.
+
+    A name twice among the changes stays twice, so that it is found out later.
+    """
+    new: dict[str, Named] = {change.name: change for change in reversed(changes)}
+    replaced = {entry.name for entry in base} & new.keys()
+    left: list[Named] = [c for c in changes if c.name not in replaced or c is not new[c.name]]
+    merged: list[Named] = [new.get(entry.name, entry) for entry in base]
+    return tuple(merged + left)

@@ -1,7 +1,5 @@
 """Services in YAML: what requests ask for, and the replicas that serve them. Forbidden here: I/O."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -15,7 +13,7 @@ from edgewise.model.values import (
     BytesOrZero,
     BytesRange,
     Count,
-    Index,
+    CountOrZero,
     Name,
     NotNegative,
     Positive,
@@ -31,7 +29,7 @@ from edgewise.model.values import (
 )
 
 Initial = Annotated[
-    Index, Field(description="Replicas at first, each where most memory is free; see `initial_share`.")
+    CountOrZero, Field(description="Replicas at first, each where most memory is free; see `initial_share`.")
 ]
 
 Answer = Annotated[
@@ -321,7 +319,7 @@ class ArrivalsSpec(Spec):
     )
 
     @model_validator(mode="after")
-    def _steps_in_order(self) -> ArrivalsSpec:
+    def _steps_in_order(self) -> "ArrivalsSpec":
         if self.clients_per_min is None:
             return self
         starts = [step.at_s for step in self.clients_per_min]

@@ -2,8 +2,6 @@
 
 from edgewise.policies.dispatch import (
     aset as aset,
-    balanced as balanced,
-    bandit as bandit,
     meta as meta,
     static as static,
 )

@@ -39,6 +39,7 @@ class Autoscaler(Orchestration):
     least: int = 1
     most: int = 1000
     name: str = "autoscaler"
+    rests: bool = field(default=False, init=False)
     _past: list[Ints] = field(default_factory=list)
 
     def reset(self, world: System, key: Key) -> None:
@@ -51,7 +52,9 @@ class Autoscaler(Orchestration):
         current = now.sum(axis=1)
         want = self.desired(view, current)
         self._past = [*self._past, want][-self.stabilisation :]
+        same = len(self._past) == self.stabilisation and all((each == want).all() for each in self._past)
         want = np.where(want < current, np.minimum(current, np.max(self._past, axis=0)), want)
+        self.rests = bool(same and (want == current).all())
         free = room(self.system, view)
         return commands_of(
             [

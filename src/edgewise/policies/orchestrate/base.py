@@ -35,6 +35,8 @@ def room(system: System, view: ReplicaView) -> Floats:
 class Unchanged(Orchestration):
     """No replica is added or removed."""
 
+    rests = True
+
     def decide(self, view: ReplicaView) -> Ints:
         """No commands."""
         return commands_of([[]] * view.worlds)

@@ -18,8 +18,7 @@ from edgewise.policies.dispatch.requests.features import (
     node_state,
     pair_rows,
 )
-from edgewise.policies.dispatch.requests.golden import golden_of
-from edgewise.policies.dispatch.requests.learned import feature_hash
+from edgewise.policies.dispatch.requests.learned import feature_hash, golden_of
 from edgewise.policies.orchestrate.base import Orchestration
 from edgewise.policies.orchestrate.marginal import MarginalValue, Terms
 

@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import inner, kernel
-from edgewise.core.held import held
+from edgewise.core.compiled import held, inner, kernel
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import ReplicaView
 from edgewise.errors import PolicyError
@@ -37,7 +36,7 @@ TERMS = ("headroom", "dispersion", "crowd", "memory_price", "image_price", "budg
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How values are weighed; all are found by search, see `edgewise.learn.orchestration.evolve`.
+    """How values are weighed; all are found by search, see `edgewise.learn.orchestration.train`.
 
     Attributes:
         headroom: mean requests at once over the load.

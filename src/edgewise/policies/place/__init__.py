@@ -4,4 +4,4 @@ A policy is a class with `reset` and `decide`, as `edgewise.core.place.Placement
 by one file with `@policy("name")`.
 """
 
-from edgewise.policies.place import baselines as baselines, joint as joint, otf as otf
+from edgewise.policies.place import baselines as baselines, joint as joint

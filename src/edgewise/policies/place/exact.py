@@ -23,7 +23,7 @@ import numpy as np
 from edgewise.arrays import Floats
 from edgewise.core.place import PipelineArrays, Placement
 from edgewise.errors import PolicyError
-from edgewise.model.network import Network
+from edgewise.model.pipelines import Network
 from edgewise.policies.place.paths import PathTable
 
 LEAST_SHARE = 0.5  # a binary above this is one

@@ -18,8 +18,6 @@ Between decisions only volumes and bandwidths change: rows and columns are added
 pair is new, bounds are changed otherwise, and HiGHS starts from the last basis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -75,7 +73,7 @@ def shortest(flows: Flows) -> Ints:
     return np.zeros(len(flows.source), dtype=np.int64)
 
 
-def jrba_paths(flows: Flows, program: FlowProgram, bandwidth_bps: Floats) -> Ints | None:
+def jrba_paths(flows: Flows, program: "FlowProgram", bandwidth_bps: Floats) -> Ints | None:
     """(E,) path of each edge from the rounded relaxation (ENTS alg. 2); None when a flow has no way left."""
     chosen = shortest(flows)
     if not len(flows.moving):

@@ -16,7 +16,7 @@ import numpy as np
 from edgewise.arrays import Ints
 from edgewise.core.keyed import Key
 from edgewise.core.place import NetworkView, PipelineArrays, Placement
-from edgewise.model.network import Network
+from edgewise.model.pipelines import Network
 from edgewise.policies.place.baselines import allocate
 from edgewise.policies.place.flows import flows_of, paths_of, placements_of
 from edgewise.policies.place.paths import FAR, PathRows, PathTable

@@ -6,8 +6,6 @@ are found on first need; equal lengths keep the order in which they are found, s
 on every run.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,7 +14,7 @@ from numpy.typing import NDArray
 
 from edgewise.arrays import Ints
 from edgewise.core.compiled import inner, kernel
-from edgewise.model.network import Network
+from edgewise.model.pipelines import Network
 
 FAR = 1 << 20  # hops to a node that cannot be reached
 DETOUR = 32  # candidates may be this much longer than the longest shortest path
@@ -283,8 +281,7 @@ def _row(
             if i >= paths:
                 continue
             for h in range(space.size[i] - 1):
-                at = space.found[i, h]
-                n = graph.begin[at]
+                n = graph.begin[space.found[i, h]]
                 while graph.node[n] != space.found[i, h + 1]:
                     n += 1
                 links[used] = graph.link[n]

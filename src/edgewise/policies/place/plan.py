@@ -7,8 +7,6 @@ its flows there, on a node (when tasks share it) the work of its tasks there. Ba
 b_f = V_f x_J, so nothing is reserved that the pipeline cannot use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

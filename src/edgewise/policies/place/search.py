@@ -1,7 +1,5 @@
 """Kernels of the joint scheduler: pipelines use links (and nodes), a fast filling, and local search."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

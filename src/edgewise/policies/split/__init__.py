@@ -14,9 +14,12 @@ from edgewise.policies.split.contract import (
     contract as contract,
     limit_branches as limit_branches,
 )
-from edgewise.policies.split.free import by_free as by_free
-from edgewise.policies.split.optimum import SplitPlan as SplitPlan, blind as blind, optimise as optimise
-from edgewise.policies.split.placements import count_placements as count_placements
+from edgewise.policies.split.optimum import (
+    SplitPlan as SplitPlan,
+    blind as blind,
+    by_free as by_free,
+    optimise as optimise,
+)
 from edgewise.policies.split.policy import (
     NAMES as NAMES,
     equal as equal,
@@ -30,4 +33,4 @@ from edgewise.policies.split.program import (
     build_program as build_program,
     free_chances as free_chances,
 )
-from edgewise.policies.split.subgraphs import subgraphs as subgraphs
+from edgewise.policies.split.subgraphs import count_placements as count_placements, subgraphs as subgraphs

@@ -18,8 +18,6 @@ both: one more linear constraint. `program_of` sees the split models of a scenar
 link, or so.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,11 +29,10 @@ from numpy.typing import NDArray
 from edgewise.arrays import Floats, Ints
 from edgewise.core.split import QueryClass, closed
 from edgewise.errors import PolicyError, ScenarioError
-from edgewise.model.graphs import ServerGroup, group_links, server_groups
+from edgewise.model.scenario import ServerGroup, group_links, server_groups
 from edgewise.model.topology import Topology
-from edgewise.policies.split.placements import placements
 from edgewise.policies.split.program import ServerChoice, SplitProgram, build_program
-from edgewise.policies.split.subgraphs import SubGraph, subgraphs
+from edgewise.policies.split.subgraphs import SubGraph, placements, subgraphs
 
 MOST = 20_000
 ALONE = SubGraph(0, 0, (), ())  # what a graph of one task has
@@ -110,7 +107,7 @@ def joined(
     return Layout(tuple(groups), {f"{a}-{b}": bps for (a, b), bps in links.items()}, routes, rule)
 
 
-def layout_of(program: SplitProgram | LayoutProgram) -> Layout:
+def layout_of(program: "SplitProgram | LayoutProgram") -> Layout:
     """Where a program's queries run; equal servers are one group, every message takes their link."""
     if isinstance(program, LayoutProgram):
         return program.layout
@@ -180,7 +177,7 @@ class LayoutProgram:
             ]
         return np.asarray(np.concatenate(rows))
 
-    def with_rates(self, rates_qps: Sequence[float]) -> LayoutProgram:
+    def with_rates(self, rates_qps: Sequence[float]) -> "LayoutProgram":
         """The same problem at other rates; placements are not enumerated again."""
         if len(rates_qps) != len(self.classes) or not all(rate > 0 for rate in rates_qps):
             raise PolicyError(

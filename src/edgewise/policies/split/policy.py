@@ -4,8 +4,6 @@ Beside what `core.split.SplitPolicy` asks for they have `compiled`, themselves a
 decides without Python.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -17,9 +15,19 @@ from edgewise.core.keyed import Key
 from edgewise.core.split import SplitView
 from edgewise.errors import PolicyError
 from edgewise.policies.registry import load, policy
-from edgewise.policies.split.free import HALF_DONE, SHARE, by_free, levels, mean_work_s
 from edgewise.policies.split.layout import LayoutProgram
-from edgewise.policies.split.optimum import GAP, SplitPlan, blind, fixed_plan, optimise
+from edgewise.policies.split.optimum import (
+    GAP,
+    HALF_DONE,
+    SHARE,
+    SplitPlan,
+    blind,
+    by_free,
+    fixed_plan,
+    levels,
+    mean_work_s,
+    optimise,
+)
 from edgewise.policies.split.program import ServerChoice, SplitProgram
 from edgewise.policies.split.schedule import Choice, SplitRule, place_query
 from edgewise.policies.split.tables import make_graphs, make_table
@@ -168,7 +176,7 @@ WAYS = {
         "The certified optimum of the paper's formula.", lambda p, gap, _: optimise(p, gap), renewed=True
     ),
     "nona-queues": SplitWay(
-        "The same with bursts and waiting for servers in the formula.",
+        "The certified optimum with bursts and waiting for servers in the formula.",
         lambda p, gap, _: optimise(p.with_queues(), gap),
         keep=True,
         renewed=True,
@@ -204,9 +212,9 @@ class LayoutSplit(ShippedSplit):
         gap: relative gap of the plan.
     """
 
-    plan: LayoutPlan
+    plan: "LayoutPlan"
 
-    def __init__(self, plan: LayoutPlan | None = None, gap: float = LAYOUT_GAP) -> None:
+    def __init__(self, plan: "LayoutPlan | None" = None, gap: float = LAYOUT_GAP) -> None:
         self.given, self.gap = plan, gap
         self._program: LayoutProgram | None = None
 

@@ -18,8 +18,6 @@ task under way (`task_wait_s`). Costs still only rise with φ, so the same searc
 Sub-graphs of one kind in one class share their θ: the problem is symmetric in them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -30,8 +28,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.split import QueryClass, closed
 from edgewise.errors import PolicyError
-from edgewise.policies.split.placements import LIMIT, Lines, placements
-from edgewise.policies.split.subgraphs import subgraphs
+from edgewise.policies.split.subgraphs import LIMIT, Lines, placements, subgraphs
 
 
 class ServerChoice(IntEnum):
@@ -155,7 +152,7 @@ class SplitProgram:
         """(N,) time between root and sink of each placement when a message waits `wait_s`."""
         return np.asarray((self.arrays.base_s + self.arrays.slope * wait_s).max(axis=1))
 
-    def with_rates(self, rates_qps: Sequence[float]) -> SplitProgram:
+    def with_rates(self, rates_qps: Sequence[float]) -> "SplitProgram":
         """The same problem at other rates; placements are not enumerated again."""
         if len(rates_qps) != len(self.classes):
             raise PolicyError(f"{len(rates_qps)} rates for {len(self.classes)} job classes; give one each")
@@ -166,13 +163,13 @@ class SplitProgram:
             classes, self.servers, self.power_ops, self.link_bps, self.groups, self.fixed_s, self.queues
         )
 
-    def with_link(self, link_bps: float) -> SplitProgram:
+    def with_link(self, link_bps: float) -> "SplitProgram":
         """The same problem on another link."""
         return assemble(
             self.classes, self.servers, self.power_ops, link_bps, self.groups, self.fixed_s, self.queues
         )
 
-    def with_queues(self) -> SplitProgram:
+    def with_queues(self) -> "SplitProgram":
         """The same problem with bursts and waiting for servers in the formula; itself where they are."""
         if self.queues:
             return self

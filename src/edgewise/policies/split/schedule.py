@@ -4,8 +4,6 @@ A placement says who shares a server; the *rule* then says which server. All pol
 so that what is compared is how they split, not how they balance.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -14,8 +12,7 @@ import numpy as np
 from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, uniform_of
-from edgewise.core.split import Ledger
-from edgewise.core.split.state import give
+from edgewise.core.split import Ledger, give
 from edgewise.policies.split.program import ServerChoice
 from edgewise.policies.split.tables import Graphs, Groups, Table
 

@@ -25,8 +25,8 @@ from edgewise.policies.cards import SHIPPED
 from edgewise.policies.dispatch.meta import ALL, PAPER
 from edgewise.report.figures import heat_map
 from edgewise.report.statistics import PairedComparison, compare
-from edgewise.reproduce.charts import chart
 from edgewise.reproduce.claims import (
+    VALIDATION,
     at_least,
     at_most,
     better_by,
@@ -36,10 +36,9 @@ from edgewise.reproduce.claims import (
     within,
 )
 from edgewise.reproduce.robustness import STREAM_CHANGES, suite
-from edgewise.reproduce.run import Run, reproduction
-from edgewise.reproduce.seeds import VALIDATION
+from edgewise.reproduce.run import Run, chart, reproduction
 from edgewise.sim.simulate import Simulation
-from edgewise.sim.streams.bound import hindsight_bound
+from edgewise.sim.streams.rollout import hindsight_bound
 
 LEARNED = ("aset", "lookahead", "bandit")
 EVERY = (*ALL, *LEARNED)
@@ -135,8 +134,7 @@ def rival_of(run: Run, topology: str) -> str:
     """The paper's static policy that is best on the validation seeds of the topology's card."""
     found = card(f"aset-{topology}")
     scores = {name: [found["scores"][name]] for name in PAPER}
-    seeds = found["seeds"]["validation"]
-    return run.rival(scores, seeds or [VALIDATION.start])
+    return run.rival(scores, found["seeds"]["validation"] or [VALIDATION.start])
 
 
 def strongest(topology: str, count: int = 3) -> list[str]:

@@ -19,15 +19,21 @@ from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
 from edgewise.core.place import NetworkView, PlacementPolicy, arrays_of, free_of, throughput
 from edgewise.model import topologies
-from edgewise.model.network import Network, network_of
-from edgewise.model.pipelines import Pipeline
+from edgewise.model.pipelines import Network, Pipeline, network_of
+from edgewise.policies.place.baselines import Otfs
 from edgewise.policies.place.exact import optimum
-from edgewise.policies.place.otf import Otfs
 from edgewise.report.statistics import compare
-from edgewise.reproduce.charts import chart, whiskers
-from edgewise.reproduce.claims import Criterion, Finding, at_least, at_most, better_by, compared, measured
-from edgewise.reproduce.run import Run, reproduction
-from edgewise.reproduce.seeds import VALIDATION
+from edgewise.reproduce.claims import (
+    VALIDATION,
+    Criterion,
+    Finding,
+    at_least,
+    at_most,
+    better_by,
+    compared,
+    measured,
+)
+from edgewise.reproduce.run import Run, chart, reproduction, whiskers
 from edgewise.sim.pipelines import simulate_streaming
 from edgewise.workloads import pipelines as workload
 from edgewise.workloads.pipelines import pipelines_of

@@ -27,11 +27,9 @@ from edgewise.model.orchestration import System
 from edgewise.policies.cards import runner
 from edgewise.policies.orchestrate.autoscale import Autoscaler
 from edgewise.policies.orchestrate.learned import LearnedScaling
-from edgewise.reproduce.charts import boxes
-from edgewise.reproduce.claims import at_least, at_most, exact, measured
+from edgewise.reproduce.claims import VALIDATION, at_least, at_most, exact, measured
 from edgewise.reproduce.frozen import setting_text
-from edgewise.reproduce.run import Run, reproduction
-from edgewise.reproduce.seeds import VALIDATION
+from edgewise.reproduce.run import Run, boxes, reproduction
 from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome
 
 SHIPPED = "kais-scarce"
@@ -283,8 +281,7 @@ class Centralised:
         fresh = (view.head != self._head) & (view.head >= 0)
         possible = np.take_along_axis(hosts(view), np.maximum(self._station, 0)[:, :, None], axis=2)[:, :, 0]
         fresh |= (view.head >= 0) & ~possible
-        asked = self._policy.decide(view)
-        self._station = np.where(fresh, asked, self._station)
+        self._station = np.where(fresh, self._policy.decide(view), self._station)
         self._left = np.where(fresh, self._lag, self._left - 1)
         self._head = view.head.copy()
         return np.where((view.head >= 0) & (self._left <= 0), self._station, HOLD)

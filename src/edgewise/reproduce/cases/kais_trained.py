@@ -12,15 +12,14 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.arrays import Floats
-from edgewise.learn.card import write_card
+from edgewise.learn.harness import write_card
 from edgewise.learn.orchestration.cmmac import DispatchConfig
 from edgewise.learn.orchestration.gpg import ScaleConfig
 from edgewise.learn.orchestration.judged import Fixed
 from edgewise.learn.orchestration.settings import evaluate, setting
 from edgewise.learn.orchestration.train import Training, TrainingConfig
-from edgewise.reproduce.charts import band, chart
 from edgewise.reproduce.claims import at_least, measured, within
-from edgewise.reproduce.run import Run
+from edgewise.reproduce.run import Run, band, chart
 from edgewise.workloads.requests import KINDS
 
 BOTH = TrainingConfig(worlds=16, copies=2, episodes=40)  # K1, K4

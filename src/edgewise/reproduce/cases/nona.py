@@ -15,15 +15,14 @@ import numpy as np
 
 from edgewise.arrays import Floats
 from edgewise.policies.split import QueryClass, SplitProgram, blind, build_program, contract, equal, optimise
-from edgewise.policies.split.free import mean_work_s
+from edgewise.policies.split.optimum import mean_work_s
 from edgewise.policies.split.policy import split_policy
 from edgewise.profiling.dags import light_file, task_graph
 from edgewise.profiling.graphs import gpt2
 from edgewise.reproduce.cases.nona_figures import link_figure, load_figure
-from edgewise.reproduce.claims import at_least, at_most, exact, measured, within
+from edgewise.reproduce.claims import VALIDATION, at_least, at_most, exact, measured, within
 from edgewise.reproduce.frozen import setting_text
 from edgewise.reproduce.run import Run, reproduction
-from edgewise.reproduce.seeds import VALIDATION
 from edgewise.sim.stations.split import simulate_split, tune_share
 
 SETTING: dict[str, Any] = {

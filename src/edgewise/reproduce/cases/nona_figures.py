@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 
 from edgewise.arrays import Floats
-from edgewise.reproduce.charts import chart, whiskers
+from edgewise.reproduce.run import chart, whiskers
 
 COLOURS = {
     "nona": "#0072B2", "nona-queues": "#56B4E9", "nona-free": "#D55E00", "whole-random": "#BBBBBB",

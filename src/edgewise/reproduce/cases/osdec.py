@@ -19,14 +19,11 @@ from edgewise.arrays import Floats
 from edgewise.core.defer import DeferralPolicy, Objective
 from edgewise.errors import RunError, ScenarioError
 from edgewise.learn.defer.situations import name_of
-from edgewise.model.deferrable import DeferralPattern
-from edgewise.policies.defer.careful import Forecast, Horizon
-from edgewise.policies.defer.program import hindsight
-from edgewise.reproduce.charts import band, boxes, chart
-from edgewise.reproduce.claims import Finding, at_least, at_most, exact, measured, within
+from edgewise.model.work import DeferralPattern
+from edgewise.policies.defer.careful import Forecast, Horizon, hindsight
+from edgewise.reproduce.claims import TRAINING, Finding, at_least, at_most, exact, measured, within
 from edgewise.reproduce.frozen import read_frozen
-from edgewise.reproduce.run import Run, reproduction
-from edgewise.reproduce.seeds import TRAINING
+from edgewise.reproduce.run import Run, band, boxes, chart, reproduction
 from edgewise.sim.slots.defer import DeferralOutcome, simulate
 from edgewise.workloads.deferrable import PAPER, cases, generate
 

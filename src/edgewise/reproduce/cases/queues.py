@@ -16,9 +16,8 @@ from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.core.dispatch.policy import ScorePolicy
 from edgewise.core.dispatch.views import Candidates, DispatchView, Item
-from edgewise.reproduce.charts import chart, whiskers
 from edgewise.reproduce.claims import measured, within
-from edgewise.reproduce.run import Run, reproduction
+from edgewise.reproduce.run import Run, chart, reproduction, whiskers
 from edgewise.sim.simulate import Simulation
 from edgewise.testing import queue_scenario
 

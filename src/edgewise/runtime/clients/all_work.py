@@ -43,7 +43,7 @@ from edgewise.runtime.clients.traffic import (
 from edgewise.runtime.controller.graphs import served_graphs
 from edgewise.runtime.controller.plan import SCENARIO
 from edgewise.runtime.pipelines.live import LivePipeline, live_pipeline
-from edgewise.runtime.protocol.stated import DEADLINE
+from edgewise.runtime.protocol.messages import DEADLINE
 from edgewise.runtime.reaching import ask, operator, store_of
 from edgewise.workloads.deferrable import jobs_apart
 from edgewise.workloads.generate import generate_streams
@@ -161,9 +161,7 @@ class _Bringing:
         self._median("streams", [delay_s for each in seen for delay_s in each.delays_s])
 
     async def _services(self) -> None:
-        spec = self.scenario.spec.services
-        assert spec is not None
-        names = service_names(spec, self.scenario.catalog)
+        names = service_names(self.scenario.spec.served, self.scenario.catalog)
         drawn = simulated_services(self.scenario).draw([self.seed])
         queries = await self._zeros(names)
         columns = (drawn.arrival_s, drawn.site, drawn.service, drawn.deadline_s)

@@ -26,10 +26,9 @@ from edgewise.runtime.controller.books import JobBook, KeptPipeline, PipelineBoo
 from edgewise.runtime.controller.jobs import SLOT_S
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import SCENARIO
-from edgewise.runtime.faults import Fault
+from edgewise.runtime.faults import Fault, Request
 from edgewise.runtime.reaching import store_of
 from edgewise.runtime.store import Store
-from edgewise.runtime.traffic_store import Request
 from edgewise.workloads.generate import read_streams_csv
 from edgewise.workloads.services import COLUMNS as REQUEST_COLUMNS
 

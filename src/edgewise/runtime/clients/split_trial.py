@@ -31,8 +31,14 @@ from edgewise.profiling.dags import cut
 from edgewise.runtime import http
 from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.gateway.split import program_of
-from edgewise.runtime.protocol.messages import DTYPES, InferRequest, decode_response, encode_request
-from edgewise.runtime.protocol.stated import SENT, SERVERS
+from edgewise.runtime.protocol.messages import (
+    DTYPES,
+    SENT,
+    SERVERS,
+    InferRequest,
+    decode_response,
+    encode_request,
+)
 from edgewise.runtime.protocol.tensors import Array
 from edgewise.runtime.reaching import ask
 from edgewise.runtime.store import Process

@@ -22,8 +22,7 @@ from edgewise.model.work import Stream
 from edgewise.runtime import http
 from edgewise.runtime.controller.plan import SCENARIO
 from edgewise.runtime.metrics import watched
-from edgewise.runtime.protocol.messages import InferRequest, encode_request
-from edgewise.runtime.protocol.stated import DEADLINE, STREAM
+from edgewise.runtime.protocol.messages import DEADLINE, STREAM, InferRequest, encode_request
 from edgewise.runtime.protocol.tensors import DTYPES
 from edgewise.runtime.reaching import client_to, store_of
 from edgewise.runtime.store import Running, Store

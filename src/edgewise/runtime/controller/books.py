@@ -21,8 +21,8 @@ from typing import Any
 
 import msgspec
 
-from edgewise.core.defer.events import JobPhase, Standing
-from edgewise.model.catalog import Resources
+from edgewise.core.defer import JobPhase, Standing
+from edgewise.model.topology import Resources
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.sqlite import Database

@@ -43,8 +43,8 @@ from edgewise.runtime.controller.rolling import LOADING_S, TRIES, Rolling, free_
 from edgewise.runtime.controller.switching import Switching
 from edgewise.runtime.logs import log_json, said_last
 from edgewise.runtime.metrics import faults_in, page
+from edgewise.runtime.protocol.messages import flag, stated_in
 from edgewise.runtime.protocol.openapi import document, unanswered
-from edgewise.runtime.protocol.stated import flag, stated_in
 from edgewise.runtime.reaching import client_to
 from edgewise.runtime.serving import Listen, listen, run, when_told
 from edgewise.runtime.sqlite import StoreError, keep_copy

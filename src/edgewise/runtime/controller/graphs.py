@@ -12,10 +12,9 @@ from pathlib import Path
 import msgspec
 
 from edgewise.errors import ScenarioError
-from edgewise.model.catalog import Model, Profile, Resources, Variant
 from edgewise.model.grammar.pipelines import GraphSpec
 from edgewise.model.scenario import Scenario
-from edgewise.model.topology import Worker
+from edgewise.model.topology import Model, Profile, Resources, Variant, Worker
 from edgewise.policies.split import SplitProgram
 from edgewise.runtime.worker.pieces import SUFFIX, describe, write_split
 from edgewise.splitting import splitting

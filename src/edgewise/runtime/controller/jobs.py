@@ -18,9 +18,7 @@ from typing import get_args
 
 from edgewise import policies
 from edgewise.core.capacity import CapacityChanged
-from edgewise.core.defer import Slots
-from edgewise.core.defer.core import DeferCore
-from edgewise.core.defer.events import (
+from edgewise.core.defer import (
     DeferCommand,
     DeferEvent,
     EvictJob,
@@ -30,15 +28,16 @@ from edgewise.core.defer.events import (
     LoseJob,
     ResumeJob,
     SlotBegan,
+    Slots,
     Standing,
     StartJob,
     SuspendJob,
 )
+from edgewise.core.defer.core import DeferCore
 from edgewise.core.guard import Guard
 from edgewise.core.ledger import NodeLedger
 from edgewise.errors import RunError
-from edgewise.model.catalog import Resources
-from edgewise.model.topology import Node
+from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime.controller.books import ACTIVE, Job, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage

@@ -20,10 +20,10 @@ from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.orchestrate.core import CLOUD, DECISION, OrchestrateCore, ReplicaGone, ReplicaSeen
 from edgewise.core.plane import HoldsChanged, NodesChanged, Plane, PlaneEvent
 from edgewise.errors import PolicyError, RunError
-from edgewise.model.catalog import Resources
 from edgewise.model.grammar.scenario import BUDGETS_S
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
+from edgewise.model.topology import Resources
 from edgewise.model.work import variant_holds
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.controller.rolling import SCENARIO

@@ -17,21 +17,22 @@ from typing import get_args
 import numpy as np
 
 from edgewise import policies
-from edgewise.core.place import PlacementPolicy, arrays_of, nodes_of
-from edgewise.core.place.core import PlaceCore
-from edgewise.core.place.events import (
+from edgewise.core.place import (
     MovePipeline,
     PipelineEnded,
     PipelineSubmitted,
     PlaceCommand,
     PlacementDue,
+    PlacementPolicy,
     ReroutePipeline,
     StartPipeline,
     StopPipeline,
+    arrays_of,
+    nodes_of,
 )
+from edgewise.core.place.core import PlaceCore
 from edgewise.errors import RunError
-from edgewise.model.network import Network, network_of
-from edgewise.model.pipelines import Pipeline
+from edgewise.model.pipelines import Network, Pipeline, network_of
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.controller.books import RUNNING, KeptPipeline, PipelineBook
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
@@ -78,8 +79,7 @@ class LivePipelines(LiveDecision):
         core = self._core_of(network_of(self.plane.scenario))
         self.watch()
         self.plane.listen(now_s)
-        kept = {each.id: each for each in self.book.open()}
-        changed = self._tell(core, kept, now_s)
+        changed = self._tell(core, {each.id: each for each in self.book.open()}, now_s)
         waits = len(core.running) < len(core.pipelines)
         if changed or (waits and self.plane.ledger.changes != self._changes):
             self._changes = self.plane.ledger.changes

@@ -16,9 +16,9 @@ from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
 from edgewise.core.world import World
 from edgewise.errors import PolicyError, ScenarioError
-from edgewise.model.catalog import Variant
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import ROOM, Services, first_replicas, services_of
+from edgewise.model.topology import Variant
 from edgewise.runtime import private
 from edgewise.runtime.controller.graphs import (
     FOLDER as GRAPHS,

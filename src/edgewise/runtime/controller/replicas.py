@@ -17,7 +17,7 @@ import numpy as np
 
 from edgewise import policies
 from edgewise.arrays import Ints
-from edgewise.core.guard import begin
+from edgewise.core.guard import Shadow, begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.core.orchestrate import ReplicaPolicy, ReplicaView
@@ -33,7 +33,6 @@ from edgewise.core.orchestrate.core import (
     StartReplica,
 )
 from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTING
-from edgewise.core.shadow import Shadow
 from edgewise.model.orchestration import System
 from edgewise.model.services import Services
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane

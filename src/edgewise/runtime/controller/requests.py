@@ -28,8 +28,8 @@ from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.logs import end_of
 from edgewise.runtime.pipelines.live import LivePipeline
+from edgewise.runtime.protocol.messages import flag, number, stated_in, text
 from edgewise.runtime.protocol.openapi import unanswered
-from edgewise.runtime.protocol.stated import flag, number, stated_in, text
 
 log = logging.getLogger("edgewise.nodes")
 MOST_OUTPUT_BYTES = 1_000_000

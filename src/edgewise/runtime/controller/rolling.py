@@ -13,8 +13,6 @@ the controller can undo it:
         └──────▶ undoing ─▶ failed
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket
@@ -60,7 +58,7 @@ class ScenarioChange:
         """Whether there is something left to do."""
         return self.state in (UNDER_WAY, UNDOING)
 
-    def in_state(self, state: str, why: str = "") -> ScenarioChange:
+    def in_state(self, state: str, why: str = "") -> "ScenarioChange":
         """The same change, further on."""
         ended_s = time.time() if state in (DONE, FAILED) else None
         return replace(self, state=state, why=why or self.why, ended_s=ended_s)

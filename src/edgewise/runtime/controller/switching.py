@@ -25,12 +25,12 @@ from edgewise.runtime.compiling import compiled, try_out
 from edgewise.runtime.controller.live_plane import LiveDecision
 from edgewise.runtime.controller.plan import OF_SERVICES
 from edgewise.runtime.controller.replicas import Replicas
-from edgewise.runtime.gateway.admin import NO_SERVICES
-from edgewise.runtime.operations import (
+from edgewise.runtime.gateway.admin import (
     COMPILING,
     DONE,
     ENDED,
     FAILED,
+    NO_SERVICES,
     SWITCHING,
     Operation,
     Operations,
@@ -38,7 +38,7 @@ from edgewise.runtime.operations import (
     check_name,
 )
 from edgewise.runtime.process import world_of
-from edgewise.runtime.protocol.stated import stated_in, text
+from edgewise.runtime.protocol.messages import stated_in, text
 from edgewise.runtime.store import SHADOWS, Process, Store
 from edgewise.runtime.worker.pieces import read_split
 

@@ -1,7 +1,5 @@
 """The workers behind a gateway as it sees them, and queries on their way there and back."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -24,12 +22,17 @@ from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.protocol.messages import (
     JSON_LENGTH,
+    QUEUED,
+    REMAINING,
+    TOOK,
+    TRACE,
+    VARIANT,
+    WORKER,
     decode_request,
     decode_response,
     encode_request,
     encode_response,
 )
-from edgewise.runtime.protocol.stated import QUEUED, REMAINING, TOOK, TRACE, VARIANT, WORKER
 from edgewise.runtime.tracing import Tracing
 
 log = logging.getLogger("edgewise.upstream")
@@ -90,7 +93,7 @@ class Upstream:
             answer = http.Response(200, body, more)
         return answer
 
-    def moved(self, client: http.Client, model: str) -> Upstream:
+    def moved(self, client: http.Client, model: str) -> "Upstream":
         """The worker at another address, or with another name of its model."""
         return Upstream(client, model)
 

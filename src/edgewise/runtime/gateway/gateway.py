@@ -13,8 +13,6 @@ Without `edgewise-stream`, queries of one task that state the same needs make on
 opened by the first and closed when idle. Beyond the declared rate of a stream its queries are answered 429.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -41,16 +39,15 @@ from edgewise.runtime.gateway.forwarding import (
     took_s,
     where_is,
 )
-from edgewise.runtime.gateway.granting import Granting
 from edgewise.runtime.gateway.needs import Book
 from edgewise.runtime.gateway.service_requests import RequestWork, ServiceRequests
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.split import SplitGroup
-from edgewise.runtime.gateway.streams import LiveStreams
+from edgewise.runtime.gateway.streams import Granting, LiveStreams
 from edgewise.runtime.metrics import GatewayMetrics
 from edgewise.runtime.protocol import triton
+from edgewise.runtime.protocol.messages import PRIORITY, STREAM, remaining_s
 from edgewise.runtime.protocol.openapi import answer_about
-from edgewise.runtime.protocol.stated import PRIORITY, STREAM, remaining_s
 from edgewise.runtime.tracing import OFF, Tracing
 
 __all__ = ["Gateway", "Patience"]
@@ -225,7 +222,7 @@ class Gateway:
             self._in_flight -= 1
             work.ended(answer)
 
-    async def _serve(self, work: StreamWork | RequestWork, query: LiveQuery) -> http.Response:
+    async def _serve(self, work: "StreamWork | RequestWork", query: LiveQuery) -> http.Response:
         """Send a query where it is to go, and elsewhere when who has it is lost."""
         for left in reversed(range(TRIES)):
             with self.tracing.span("decide"):
@@ -240,7 +237,7 @@ class Gateway:
         return answer
 
     async def _carry(
-        self, work: StreamWork | RequestWork, query: LiveQuery, place: Destination, may_retry: bool
+        self, work: "StreamWork | RequestWork", query: LiveQuery, place: Destination, may_retry: bool
     ) -> tuple[http.Response, bool]:
         """The answer of a place, over the emulated ways there and back; and whether it goes elsewhere."""
         answer, there_s, back_s, again = None, None, 0.0, False

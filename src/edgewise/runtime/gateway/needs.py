@@ -4,8 +4,6 @@ Needs are stated by clients, as a JSON object or as headers of each query. Open 
 noted in memory, or in a store that survives the gateway.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Collection, Mapping
@@ -18,10 +16,10 @@ from edgewise.errors import ProtocolError
 from edgewise.model.grammar.scenario import BUDGETS_S, BudgetsSpec
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
-from edgewise.runtime.protocol.stated import DEADLINE, number, text
+from edgewise.runtime.faults import OpenStream
+from edgewise.runtime.protocol.messages import DEADLINE, number, text
 from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.store import Store
-from edgewise.runtime.traffic_store import OpenStream
 
 FIGURES: dict[str, float | None] = {
     "rate_qps": None, "size_bytes": None, "deadline_s": None, "min_accuracy": 0.0,
@@ -178,7 +176,7 @@ class StreamRules:
     budgets_s: BudgetsSpec = BUDGETS_S
 
     @classmethod
-    def of(cls, scenario: Scenario) -> StreamRules:
+    def of(cls, scenario: Scenario) -> "StreamRules":
         """Those of a scenario."""
         streams = scenario.streams
         budgets_s = scenario.spec.live.budgets_s

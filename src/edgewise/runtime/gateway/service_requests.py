@@ -6,8 +6,6 @@ A request that cannot end in time is refused with 409 and why. Replicas work by 
 what they could not end in time if they began it now. A request whose replica is lost goes elsewhere.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging
@@ -40,7 +38,7 @@ from edgewise.runtime.gateway.forwarding import (
 )
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.metrics import ServiceMetrics
-from edgewise.runtime.protocol.stated import DEADLINE, PRIORITY, in_header, remaining_s
+from edgewise.runtime.protocol.messages import DEADLINE, PRIORITY, in_header, remaining_s
 from edgewise.runtime.store import Running
 
 log = logging.getLogger("edgewise.dispatching")
@@ -131,7 +129,7 @@ class ServiceRequests:
         for target in self._targets.values():
             target.client.close()
 
-    def work(self, request: http.HttpRequest, name: str) -> RequestWork:
+    def work(self, request: http.HttpRequest, name: str) -> "RequestWork":
         """A request that came."""
         return RequestWork(self, request, self.names.index(name), next(self.numbers))
 

@@ -8,8 +8,6 @@ the oldest query first. Tensors between two workers pass through the gateway. A 
 all go to one worker is passed on whole, as it came; so is one for which a worker is lost.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -22,9 +20,8 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.guard import Guard, Strict, begin
+from edgewise.core.guard import Guard, Shadow, Strict, begin
 from edgewise.core.keyed import Key
-from edgewise.core.shadow import Shadow
 from edgewise.core.split import SplitPolicy, closed
 from edgewise.core.split.core import (
     MakePlan,
@@ -45,15 +42,13 @@ from edgewise.runtime.gateway.forwarding import Upstream
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.split_query import QueryRun, WorkerLost
 from edgewise.runtime.protocol.messages import (
-    InferRequest,
-    decode_request,
-)
-from edgewise.runtime.protocol.stated import (
     AGE,
     PLAN,
     SENT,
     SERVERS,
     TOOK,
+    InferRequest,
+    decode_request,
 )
 from edgewise.runtime.worker.pieces import Cut, Part, read_split
 
@@ -83,7 +78,7 @@ class SplitMetrics:
 class SplitUpstream(Upstream):
     """A worker of a split variant; its group carries out the queries that enter here."""
 
-    group: SplitGroup
+    group: "SplitGroup"
 
     async def infer(self, headers: dict[str, str], body: bytes, timeout_s: float) -> http.Response:
         """See `Upstream.infer`."""

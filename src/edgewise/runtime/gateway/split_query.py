@@ -1,7 +1,5 @@
 """One query of a split model on its way through the sub-models, on the workers that it was given."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Mapping
@@ -12,17 +10,15 @@ import numpy as np
 from edgewise.errors import ProtocolError
 from edgewise.runtime import http
 from edgewise.runtime.protocol.messages import (
+    AGE,
+    PRIORITY,
+    REMAINING,
+    TRACE,
     InferRequest,
     InferResponse,
     decode_response,
     encode_request,
     encode_response,
-)
-from edgewise.runtime.protocol.stated import (
-    AGE,
-    PRIORITY,
-    REMAINING,
-    TRACE,
     remaining_s,
 )
 from edgewise.runtime.protocol.tensors import Array
@@ -51,7 +47,7 @@ class QueryRun:
 
     def __init__(
         self,
-        group: SplitGroup,
+        group: "SplitGroup",
         asked: InferRequest,
         left: dict[str, int],
         headers: Mapping[str, str],

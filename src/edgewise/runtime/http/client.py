@@ -1,7 +1,5 @@
 """The HTTP/1.1 client: a pool of keep-alive connections to one server."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import time
@@ -13,13 +11,13 @@ import httptools
 from edgewise.errors import ProtocolError
 from edgewise.runtime.http.messages import (
     MAX_BODY_BYTES,
+    Later,
     Response,
     hang_up,
     use_large_buffers,
     write_request,
 )
 from edgewise.runtime.http.security import bearer
-from edgewise.runtime.later import Later
 
 MAX_IDLE = 256
 MAX_HEADER_BYTES = 64 * 2**10
@@ -151,7 +149,7 @@ class Client:
         self._closed = False
 
     @classmethod
-    def of_url(cls, url: str, token: str | None = None, tls: ssl.SSLContext | None = None) -> Client:
+    def of_url(cls, url: str, token: str | None = None, tls: ssl.SSLContext | None = None) -> "Client":
         """A client of an address such as "https://host:8000/prefix".
 
         Args:

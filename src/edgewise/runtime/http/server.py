@@ -1,7 +1,5 @@
 """The HTTP/1.1 server: requests of one connection are answered one after another, in order."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -21,13 +19,14 @@ from edgewise.runtime.http.messages import (
     MAX_BODY_BYTES,
     Handler,
     HttpRequest,
+    Later,
     Response,
     coded,
     failure,
+    rest_of,
     use_large_buffers,
     write_response,
 )
-from edgewise.runtime.later import Later, rest_of
 
 log = logging.getLogger("edgewise.http")
 
@@ -60,7 +59,7 @@ class _Shared:
     handler: Handler
     limits: Limits
     at_once: bool
-    open: set[_Connection] = field(default_factory=set)
+    open: "set[_Connection]" = field(default_factory=set)
 
 
 class _Connection(asyncio.Protocol):

@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.core.place import PipelineArrays, Placement, arrays_of
-from edgewise.core.place.events import (
+from edgewise.core.place import (
     MovePipeline,
+    PipelineArrays,
     PlaceCommand,
+    Placement,
     ReroutePipeline,
     StartPipeline,
     StopPipeline,
+    arrays_of,
 )
 from edgewise.errors import RunError, ScenarioError
 from edgewise.model.grammar.pipelines import PipelineSpec

@@ -4,8 +4,6 @@ The session writes what it decides, `monitor` what it sees. All of it survives t
 `PipelineSession.resume` reads here which pipelines a killed session left, and what their tasks took.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time
@@ -18,7 +16,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.errors import RunError
-from edgewise.model.network import Network
+from edgewise.model.pipelines import Network
 from edgewise.runtime.faults import FAULTS, FaultStore
 from edgewise.runtime.pipelines.live import LivePipeline, RunningPipeline, rates_of
 from edgewise.runtime.pipelines.task import PERIOD_S
@@ -191,7 +189,7 @@ class Monitor:
         file: of the database.
     """
 
-    def __init__(self, session: PipelineSession, file: Path) -> None:
+    def __init__(self, session: "PipelineSession", file: Path) -> None:
         self._session, self._file = session, file
         self._seen: dict[tuple[int, str], dict[str, float]] = {}
         self._carried: tuple[float, Ints] | None = None
@@ -271,7 +269,7 @@ class Monitor:
         ]
 
 
-def link_status(session: PipelineSession, link: int, rate_bps: float) -> LinkStatus:
+def link_status(session: "PipelineSession", link: int, rate_bps: float) -> LinkStatus:
     """A link as the session has it now, and what it carries."""
     network = session.core.network
     one, other = (network.names[node] for node in network.ends[link])

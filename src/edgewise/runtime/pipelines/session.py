@@ -8,15 +8,11 @@ With a `MetaStore` all of it is kept: a session that was killed is taken up with
 takes the work of tasks as it was measured instead of as it was profiled.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Sequence
 
-from edgewise.core.place import PlacementPolicy, arrays_of, throughput
-from edgewise.core.place.core import PlaceCore
-from edgewise.core.place.events import (
+from edgewise.core.place import (
     BandwidthChanged,
     MemoryChanged,
     MovePipeline,
@@ -24,13 +20,17 @@ from edgewise.core.place.events import (
     PipelineSubmitted,
     PlaceCommand,
     PlacementDue,
+    PlacementPolicy,
     StartPipeline,
     StopPipeline,
     TaskMeasured,
+    arrays_of,
+    throughput,
 )
+from edgewise.core.place.core import PlaceCore
 from edgewise.errors import RunError, ScenarioError
 from edgewise.model.grammar.scenario import BUDGETS_S
-from edgewise.model.network import Network
+from edgewise.model.pipelines import Network
 from edgewise.model.problems import nearest
 from edgewise.runtime.faults import Faults
 from edgewise.runtime.pipelines.live import (
@@ -80,7 +80,7 @@ class PipelineSession:
         seed: of the policy's own draws.
         meta: keeps what is decided and seen; None keeps nothing.
         patience_s: with the policy, and with the shadow.
-        shadow: a second policy that only watches, see `core.shadow`.
+        shadow: a second policy that only watches, see `core.guard`.
     Attributes:
         core: what there is to decide about, and what was decided.
         processes: of the pipelines that run.
@@ -111,7 +111,7 @@ class PipelineSession:
         """The processes of each pipeline that runs, by its number."""
         return self.processes.running
 
-    def __enter__(self) -> PipelineSession:
+    def __enter__(self) -> "PipelineSession":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from edgewise.workloads.task_code import NOTHING, decode, encode, load_code
+from edgewise.workloads.pipeline_profiler import NOTHING, decode, encode, load_code
 
 PERIOD_S = 0.25
 CATCH_UP_S = 0.05  # by which a task may make up for a processor that was not free at once

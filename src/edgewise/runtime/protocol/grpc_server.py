@@ -4,8 +4,6 @@ A call becomes the REST request that means the same, with its metadata as header
 becomes a message. So worker and gateway speak gRPC alike, with the same checks and limits.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,11 +22,11 @@ from edgewise.errors import ProtocolError, ScenarioError
 from edgewise.runtime import http
 from edgewise.runtime.protocol.messages import (
     DTYPES,
+    REMAINING,
     InferResponse,
     decode_response,
     join,
 )
-from edgewise.runtime.protocol.stated import REMAINING
 from edgewise.runtime.protocol.tensors import datatype_of, from_json, to_binary
 from edgewise.runtime.protocol.triton import DATA_TYPES
 
@@ -54,7 +52,7 @@ async def serve_grpc(
     port: int = 0,
     max_body_bytes: int = http.MAX_BODY_BYTES,
     tls: tuple[Path, Path] | None = None,
-) -> GrpcServer:
+) -> "GrpcServer":
     """Listen; port 0 takes a free one.
 
     Args:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from edgewise.runtime.protocol.stated import flag, stated_in
+from edgewise.runtime.protocol.messages import flag, stated_in
 
 EXTENSIONS = ("model_configuration", "statistics")
 DATA_TYPES = ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",

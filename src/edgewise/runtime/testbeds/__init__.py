@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from edgewise.arrays import Ints
-from edgewise.model.network import Network
+from edgewise.model.pipelines import Network
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from edgewise.errors import ProtocolError
-from edgewise.runtime.later import Later
+from edgewise.runtime.http.messages import Later
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol.messages import InferRequest, InferResponse
 from edgewise.runtime.tracing import OFF, Tracing

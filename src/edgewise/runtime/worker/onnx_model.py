@@ -10,7 +10,7 @@ import onnxruntime
 
 from edgewise.core.keyed import Purpose, normal_of
 from edgewise.errors import ProtocolError, ScenarioError
-from edgewise.model.catalog import Profile
+from edgewise.model.topology import Profile
 from edgewise.runtime.protocol.messages import DTYPES, NAMES, InferRequest, InferResponse
 from edgewise.runtime.protocol.tensors import Array
 

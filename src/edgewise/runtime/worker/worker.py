@@ -11,8 +11,6 @@ Queries wait in one bounded queue (`batching`). A query whose remaining time is 
 answered 504 and not run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time
@@ -30,11 +28,17 @@ from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol import triton
 from edgewise.runtime.protocol.messages import (
     JSON_LENGTH,
+    QUEUED,
+    TOOK,
+    age_s,
     decode_request,
     encode_response,
+    number,
+    priority,
+    remaining_s,
+    stated_in,
 )
 from edgewise.runtime.protocol.openapi import answer_about
-from edgewise.runtime.protocol.stated import QUEUED, TOOK, age_s, number, priority, remaining_s, stated_in
 from edgewise.runtime.tracing import OFF, Tracing
 from edgewise.runtime.worker.batching import Batcher, Line
 from edgewise.runtime.worker.onnx_model import OnnxModel
@@ -65,7 +69,7 @@ class LiveWorker:
         max_queue: int = 64,
         max_batch: int = 1,
         batch_timeout_s: float = 0.0,
-        reservations: Reservations | None = None,
+        reservations: "Reservations | None" = None,
         by_deadline: bool = False,
         tracing: Tracing = OFF,
         line: Line | None = None,

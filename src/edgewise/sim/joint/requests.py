@@ -23,8 +23,8 @@ from edgewise.core.orchestrate.core import (
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import LinkChange
 from edgewise.sim.joint.parts import Rank
-from edgewise.sim.replica_queues import Outages
-from edgewise.sim.requests import RequestSites
+from edgewise.sim.requests.queues import Outages
+from edgewise.sim.requests.sites import RequestSites
 
 
 class RequestsPart:
@@ -39,15 +39,28 @@ class RequestsPart:
 
     def __init__(self, sites: RequestSites, core: OrchestrateCore) -> None:
         self.sites, self.core = sites, core
-        self._frame, self._look_s = 0, 0.0
+        self._frame, self._look_s = 0.0, 0.0
+        self._stirred = -1  # `RequestSites.stirred` at the last frame
         self._end_s = len(sites.tally) * sites.frame_s
         self._nodes = {name: n for n, name in enumerate(sites.services.nodes)}
 
     def next_s(self) -> float:
-        """The next frame; before it a look at those that are to go, as often as news are told."""
-        going = any(not server.wanted for server in self.sites.queues.replicas.values())
-        next_s = min(self._frame * self.sites.frame_s, self._look_s if going else math.inf)
+        """The next frame that could change something; before it looks at those that are to go, with news."""
+        frame_s = self._frame * self.sites.frame_s
+        if frame_s < self._idle_s:
+            frame_s = self._from(self._idle_s) * self.sites.frame_s
+        next_s = min(frame_s, self._look_s if self.sites.going else math.inf)
         return next_s if next_s < self._end_s else math.inf
+
+    @property
+    def _idle_s(self) -> float:
+        """Frames that begin before change nothing, unless something else happens."""
+        return self.sites.calm_s if self.core.settled else -math.inf
+
+    def _from(self, now_s: float) -> float:
+        """The first frame that begins then or later."""
+        frame = math.ceil(now_s / self.sites.frame_s) if now_s < math.inf else math.inf
+        return frame - 1 if (frame - 1) * self.sites.frame_s >= now_s else frame
 
     def advance(self, to_s: float) -> None:
         """Requests that come are sent, replicas work, up to the end of the last frame."""
@@ -58,17 +71,20 @@ class RequestsPart:
         if node in self._nodes:
             (self.sites.repair_node if up else self.sites.fail_node)(self._nodes[node])
         else:
-            self.sites.queues.change_workers(node, up)
+            self.sites.change_workers(node, up)
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """What has changed of replicas, and at the beginning of a frame what was counted, and the frame."""
         there, self._look_s = self.sites.queues.replicas, now_s + self.sites.news.period_s
         for name in [name for name in self.core.replicas if name not in there]:
             yield Rank.ENDED, ReplicaGone(name)
-        if self._frame * self.sites.frame_s <= now_s < self._end_s:
-            for name, replica in self.sites.seen().items():
-                if self.core.replicas.get(name) != replica:
-                    yield Rank.NEWS, replica
+        self._frame = max(self._frame, self._from(now_s))  # in those left out, nothing would have happened
+        if self._frame * self.sites.frame_s <= now_s < self._end_s and now_s >= self._idle_s:
+            if self.sites.stirred != self._stirred:
+                for name, replica in self.sites.seen().items():
+                    if self.core.replicas.get(name) != replica:
+                        yield Rank.NEWS, replica
+                self._stirred = self.sites.stirred
             yield Rank.NEWS, self.sites.counted()
             yield Rank.TICK, FrameBegan(now_s)
             self._frame += 1

@@ -9,7 +9,18 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
 from edgewise.sim.links.fifo import pass_level, pass_loop, retime
-from edgewise.sim.links.net import FIFO, Net, backlog_at, comes_s, depart, forget, new_message, set_rates
+from edgewise.sim.links.net import (
+    FIFO,
+    Net,
+    backlog_at,
+    comes_s,
+    depart,
+    forget,
+    look,
+    new_message,
+    next_look_s,
+    set_rates,
+)
 from edgewise.sim.links.ps import change_share, finish_s, share_level
 
 
@@ -51,7 +62,7 @@ def send(net: Net, at: int, who: Ints, route: Ints, leaves_s: Floats, there_s: F
         m.who, m.number, m.route, m.sink, m.bits = who[k], k, route[k], 0, bits[k]
         m.base_s, m.there_s, m.tx_s = leaves_s[k], there_s[k], bits[k] / net.routes[route[k]].bps
         m.due_s = leaves_s[k] + there_s[k] + m.tx_s
-        depart(net, slot)
+        depart(net, slot, m)
     return who.size
 
 
@@ -66,7 +77,7 @@ def carry(net: Net, until_s: float) -> tuple[Ints, Floats, Floats]:
     came = net.many[net.sinks]
     who, at_s, wait_s = np.empty(came, dtype=np.int64), np.empty(came), np.empty(came)
     for k in range(came):
-        slot = net.lists[net.sinks, k]
+        slot = net.lists[net.sinks, k].slot
         m = net.messages[slot]
         who[k], at_s[k], wait_s[k] = m.who, np.inf if m.lost else m.at_s, m.wait_s
         forget(net, slot)
@@ -77,7 +88,11 @@ def carry(net: Net, until_s: float) -> tuple[Ints, Floats, Floats]:
 @kernel
 def pass_until(net: Net, until_s: float) -> None:
     """Carry messages up to `until_s`; those that are there stay in their sinks."""
-    pass_levels(net, 0, net.sinks, until_s)
+    to_s = -np.inf
+    while to_s < until_s:
+        to_s = min(until_s, next_look_s(net))
+        pass_levels(net, 0, net.sinks, to_s)
+        look(net, to_s)
 
 
 @kernel
@@ -86,7 +101,7 @@ def soonest_change(net: Net) -> float:
     found_s = np.inf
     for row in range(net.sinks):
         for k in range(net.many[row]):
-            found_s = min(found_s, net.when[row, k])
+            found_s = min(found_s, net.lists[row, k].at_s)
     for j in range(net.links.size):
         found_s = min(found_s, finish_s(net, j))
     return found_s
@@ -112,9 +127,9 @@ def reserve(net: Net, j: int, now_s: float, reserved_bps: float, capacity_bps: f
             leave_later(net, m)
     for row in range(net.sinks if net.sharing == FIFO else 0):
         for k in range(net.many[row]):
-            m = net.messages[net.lists[row, k]]
+            m = net.messages[net.lists[row, k].slot]
             if m.base_s > now_s:
-                net.when[row, k] = m.at_s = comes_s(net, m)
+                net.lists[row, k].at_s = m.at_s = comes_s(m, net.hops[m.route, m.hop])
 
 
 @inner
@@ -127,10 +142,8 @@ def leave_later(net: Net, m: Any) -> None:
     m.slowest = route.slowest
 
 
-@kernel
 def backlogs(net: Net, now_s: float) -> Floats:
-    """(L,) bits that each link has still to send."""
-    bits = np.empty(net.links.size)
-    for j in range(bits.size):
-        bits[j] = backlog_at(net.links[j], now_s)
+    """(L,) bits that each link has still to send; see `backlog_at`."""
+    each = net.links.view(np.ndarray)  # whose fields numpy finds sooner
+    bits: Floats = np.maximum(each["backlog_bits"] - each["rate_bps"] * (now_s - each["backlog_s"]), 0.0)
     return bits

@@ -3,8 +3,8 @@
 wait = max(0, free - a), then free = max(free, a) + bits / (C - R)
 where a message comes at a, and all that came before is through at `free`. When it begins to pass, its time on
 the link is certain. A rate that changes is that of what has not begun: such a message may be held up by more
-than its wait, where a link has become its slowest. What the link has left of the one that passes, it sends at
-the new rate, and those behind wait for it.
+than its wait, where a link has become its slowest, or by less, where its slowest has become faster. What the
+link has left of the one that passes, it sends at the new rate, and those behind wait for it.
 """
 
 from __future__ import annotations
@@ -21,90 +21,127 @@ from edgewise.sim.links.sort import take_sorted
 @inner
 def pass_level(net: Net, row: int, until_s: float) -> None:
     """Carry on all that begins to pass a link of this level before `until_s`."""
-    count = net.many[row]
-    take_sorted(net, net.messages, row, net.links.size)
-    for k in range(count):
-        slot, at_s = net.slots[k], net.keys[k]
-        m = net.messages[slot]
-        if at_s < until_s:
-            if not m.begun:
-                join_line(net, m)
-            if m.lost:
-                arrive(net, slot)
-                continue
-            if m.start_s < until_s:
-                go_on(net, slot)
-                continue
-        append(net, row, slot, m.place, at_s)
+    for j in range(net.links.size):
+        link = net.links[j]
+        while link.level == row and link.first >= 0 and net.messages[link.first].start_s < until_s:
+            leave_line(net, link)
+    for k in range(take_sorted(net, net.messages, row, until_s)):
+        join_line(net, net.ranked[k].slot, until_s)
 
 
 @inner
-def join_line(net: Net, m: Any) -> None:
-    """A message comes to the end of a link's line, or is dropped."""
+def join_line(net: Net, slot: int, until_s: float) -> None:
+    """A message passes at once if it can before `until_s`, comes to the end of the line, or is dropped."""
+    m = net.messages[slot]
     link = net.links[m.place]
     if not admit(link, m.at_s, m.bits):
         m.lost = 1
+        arrive(net, slot, m)
         return
-    m.begun = 1
-    set_start(link, m)
+    own_s = m.bits / link.rate_bps
+    start_s = next_start(link, m, own_s)
+    if link.first < 0 and start_s < until_s:
+        go_on(net, slot, m, link, start_s, own_s)
+    else:
+        m.begun, m.start_s = 1, start_s
+        m.left = -1
+        if link.first < 0:
+            link.first = slot
+        else:
+            net.messages[link.last].left = slot
+        link.last = slot
 
 
 @inner
-def set_start(link: Any, m: Any) -> None:
-    """When a message in line begins to pass, as the rate is now."""
-    m.start_s, m.own_s = max(link.free_s, m.at_s), m.bits / link.rate_bps
-    link.free_s = m.start_s + m.own_s
+def next_start(link: Any, m: Any, own_s: float) -> float:
+    """When a message at the end of the line begins to pass, which then takes `own_s`, as the rate is now."""
+    start_s = max(link.free_s, m.at_s)
+    link.free_s = start_s + own_s
     if link.rate_bps == 0.0:
-        m.start_s = link.free_s = np.inf
+        start_s = link.free_s = np.inf
+    return float(start_s)
 
 
 @inner
-def go_on(net: Net, slot: int) -> None:
-    """A message passes its link, and comes to the next one."""
+def leave_line(net: Net, link: Any) -> None:
+    """The first message of a line begins to pass."""
+    slot = link.first
     m = net.messages[slot]
-    link = net.links[m.place]
-    link.passing_s = m.start_s + m.own_s
-    m.wait_s += m.start_s - m.at_s
-    if m.own_s > m.most_s:
-        m.wait_s += m.own_s - m.most_s
-        m.most_s, m.slowest = m.own_s, min(m.slowest, m.hop)
+    link.first = m.left
+    go_on(net, slot, m, link, m.start_s, m.bits / link.rate_bps)
+
+
+@inner
+def go_on(net: Net, slot: int, m: Any, link: Any, start_s: float, own_s: float) -> None:
+    """A message, which is in `slot`, passes its link, and comes to the next one."""
+    link.passing_s = start_s + own_s
+    m.wait_s += start_s - m.at_s
+    if own_s > m.most_s:
+        m.wait_s += own_s - m.most_s
+        m.most_s, m.slowest = own_s, min(m.slowest, m.hop)
+    elif own_s < m.most_s and m.hop == m.slowest:
+        lighten(net, m, own_s)
+    m.passed_s = max(m.passed_s, own_s)
     m.hop += 1
     if m.hop < net.routes[m.route].length:
-        come(net, slot)
+        come(net, slot, m)
     else:
-        arrive(net, slot)
+        arrive(net, slot, m)
+
+
+@inner
+def lighten(net: Net, m: Any, own_s: float) -> None:
+    """The slowest link of a message has become faster before the message begins to pass it."""
+    route = net.routes[m.route]
+    most_s = max(own_s, m.passed_s, m.bits / route.private_bps)
+    for hop in range(m.hop + 1, route.length):
+        rate_bps = net.links[net.hops[m.route, hop].link].rate_bps
+        if 0.0 < rate_bps < m.bits / most_s:
+            most_s, m.slowest = m.bits / rate_bps, hop
+    m.wait_s -= m.most_s - most_s
+    m.most_s = most_s
+
+
+@inner
+def soonest_there(net: Net, m: Any) -> float:
+    """A message is not there before, unless rates change."""
+    found_s = m.due_s + m.wait_s
+    if m.hop <= m.slowest:  # which may have become faster since it left
+        rate_bps = net.links[net.hops[m.route, m.slowest].link].rate_bps
+        found_s -= max(m.most_s - m.bits / rate_bps, 0.0)
+    return float(max(found_s + (m.start_s - m.at_s), m.start_s) if m.begun else max(found_s, m.at_s))
 
 
 @inner
 def pass_loop(net: Net, row: int, until_s: float) -> None:
-    """The same for links in a loop: one event after the other, a heap by time."""
-    line, size = net.lists[row], 0
+    """The same for links in a loop: one event after the other, a heap by time of who comes or is next."""
+    messages, heap, size = net.messages, net.lists[row], 0
     for k in range(net.many[row]):
-        size = push(net.messages, line, size, line[k])
-    while size > 0:
-        slot = line[0]
-        m = net.messages[slot]
-        if event_s(m) >= until_s:
-            break
-        size -= 1
-        line[0] = line[size]
-        sift(net.messages, line, size)
-        if not m.begun:
-            join_line(net, m)
-            if not m.lost and m.start_s > m.at_s:
-                size = push(net.messages, line, size, slot)
-                continue
-        if m.lost:
-            arrive(net, slot)
-            continue
+        size = push(messages, heap, size, heap[k].slot)
+    for j in range(net.links.size):
+        if net.links[j].level == row and net.links[j].first >= 0:
+            size = push(messages, heap, size, net.links[j].first)
+    while size > 0 and event_s(messages[heap[0].slot]) < until_s:
+        slot, size = heap[0].slot, size - 1
+        heap[0] = heap[size]
+        sift(messages, heap, size)
+        m, link = messages[slot], net.links[messages[slot].place]
         net.many[row] = size
-        go_on(net, slot)
+        if m.begun:
+            leave_line(net, link)
+            first = link.first
+        else:
+            join_line(net, slot, np.nextafter(m.at_s, np.inf))
+            first = slot if link.first == slot else -1
         if net.many[row] > size:  # to another link of the loop: it was appended
-            size = push(net.messages, line, size, line[size])
-    net.many[row] = size
+            size = push(messages, heap, size, heap[size].slot)
+        if first >= 0:
+            size = push(messages, heap, size, first)
+    net.many[row] = 0
     for k in range(size):
-        m = net.messages[line[k]]
-        net.where[row, k], net.when[row, k] = m.place, m.at_s
+        slot = heap[k].slot
+        if not messages[slot].begun:
+            append(net, row, slot, messages[slot].at_s)
 
 
 @inner
@@ -128,11 +165,10 @@ def sooner(messages: Records, a: int, b: int) -> bool:
 def push(messages: Records, heap: Any, size: int, slot: int) -> int:
     """Add a message to a heap of the first `size`; the new size."""
     at = size
-    heap[at] = slot
-    while at > 0 and sooner(messages, slot, heap[(at - 1) // 2]):
+    while at > 0 and sooner(messages, slot, heap[(at - 1) // 2].slot):
         heap[at] = heap[(at - 1) // 2]
         at = (at - 1) // 2
-        heap[at] = slot
+    heap[at].slot = slot
     return size + 1
 
 
@@ -142,11 +178,11 @@ def sift(messages: Records, heap: Any, size: int) -> None:
     at = 0
     while 2 * at + 1 < size:
         child = 2 * at + 1
-        if child + 1 < size and sooner(messages, heap[child + 1], heap[child]):
+        if child + 1 < size and sooner(messages, heap[child + 1].slot, heap[child].slot):
             child += 1
-        if not sooner(messages, heap[child], heap[at]):
+        if not sooner(messages, heap[child].slot, heap[at].slot):
             return
-        heap[at], heap[child] = heap[child], heap[at]
+        heap[at].slot, heap[child].slot = heap[child].slot, heap[at].slot
         at = child
 
 
@@ -158,10 +194,8 @@ def retime(net: Net, j: int, now_s: float, rate_bps: float) -> None:
         link.left_bits = max(link.passing_s - now_s, 0.0) * link.rate_bps
     link.rate_bps = rate_bps
     link.passing_s = link.free_s = now_s + (link.left_bits / rate_bps if rate_bps > 0.0 else 0.0)
-    count = net.many[link.level]
-    take_sorted(net, net.messages, link.level, net.links.size)
-    for k in range(count):
-        m = net.messages[net.slots[k]]
-        if m.place == j and m.begun:
-            set_start(link, m)
-        append(net, link.level, net.slots[k], m.place, net.keys[k])
+    slot = link.first
+    while slot >= 0:
+        m = net.messages[slot]
+        m.start_s = next_start(link, m, m.bits / rate_bps)
+        slot = m.left

@@ -12,13 +12,14 @@ Forbidden here: any idea of what a message is for.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import inner, kernel
-from edgewise.model.routes import Routes
+from edgewise.model.ways import Routes
 
 Records = Any  # a numpy record array; its fields are those of the dtype named in each docstring
 
@@ -28,12 +29,13 @@ def _records(**columns: str) -> np.dtype[Any]:
 
 
 # rate_bps is what reservations leave. free_s: when all that came is through. passing_s: when what has begun
-# is; left_bits of it where the rate is 0. backlog_bits at backlog_s: what is still to be sent. served_bits at
-# served_s: what each of `inside` messages has been given since the link was last empty; root: of their heap.
+# is; left_bits of it where the rate is 0. first, last: of those that wait in line; -1: none does.
+# backlog_bits at backlog_s: what is still to be sent. served_bits at served_s: what each of `inside` messages
+# has been given since the link was last empty; root: of their heap.
 LINK = _records(
     capacity_bps="f8", reserved_bps="f8", rate_bps="f8", buffer_bits="f8", free_s="f8", passing_s="f8",
     left_bits="f8", backlog_bits="f8", backlog_s="f8", carried_bits="f8", dropped="i8", level="i8", loop="i8",
-    root="i8", inside="i8", served_bits="f8", served_s="f8",
+    first="i8", last="i8", root="i8", inside="i8", served_bits="f8", served_s="f8",
 )  # fmt: skip
 # private_bps: of what lies on the route and nobody else uses, before its links (or behind, on the way back).
 # bps: of its slowest part, which is link number `slowest`; -1: the private part.
@@ -42,81 +44,94 @@ ROUTE = _records(length="i8", private_bps="f8", bps="f8", slowest="i8")
 # place: link where it is, or what it came to. hop: number of that link on the route. slowest: as of its route
 # when it left. begun: it is in the line of the link, and passes from start_s on. base_s: when it left;
 # there_s: delay on the way; tx_s: transmission by its slowest link as of then; most_s: as it has become.
-# answer_s: transmission that back_s reckons with. left: links not done with it; the next free one.
+# passed_s: on what it has passed. answer_s: transmission that back_s reckons with. left: links not done with
+# it; who stands behind it in a line; the next free one.
 MESSAGE = _records(
-    who="i4", number="i4", epoch="i4", route="i4", place="i4", left="i4", hop="i2", slowest="i2", sink="i1",
+    who="u4", number="i4", epoch="i4", route="u4", place="u4", left="i4", hop="i2", slowest="i2", sink="i1",
     begun="i1", lost="i1", at_s="f8", start_s="f8", base_s="f8", there_s="f8", tx_s="f8", due_s="f8",
-    wait_s="f8", most_s="f8", own_s="f8", bits="f8", sent_s="f8", back_s="f8",
-    answer_s="f8",
+    wait_s="f8", most_s="f8", passed_s="f8", bits="f8", sent_s="f8", back_s="f8", answer_s="f8",
 )  # fmt: skip
 # A message at one link, where all are served at once: it leaves when the link has given each `key` bits.
 VISIT = _records(
     message="i8", who="i8", number="i8", place="i8", at_s="f8", alone="i8", key="f8", order="i8", left="i8",
     right="i8",
 )  # fmt: skip
-# Of `Net.free`: first free record of each, how many joined a link, and how many riders sent.
-MESSAGES, VISITS, TURN, SENT = range(4)
+# A link of a route, its level, and the share of the delay of the route that lies before it.
+HOP = _records(link="u4", level="u4", before="f8")
+# What comes to a list, and when. A place without sign is found sooner: nobody asks whether it counts from the
+# end.
+ITEM = _records(slot="u4", at_s="f8")
+# Of `Net.free`: first free record of each, how many joined a link, how many riders sent, how many looks.
+MESSAGES, VISITS, TURN, SENT, LOOKED = range(5)
 FIFO, PS = range(2)
 
 
 class Net(NamedTuple):
     """L links, and what is on them.
 
-    links: (L,) LINK. routes: (R,) ROUTE. hop: (R, K) links of a route. before: (R, K) share of its delay that
-    lies before each. messages, visits: pools of MESSAGE and VISIT. lists: (levels + sinks, room) messages;
-    visits at the levels of PS. where, when: places and times of what is in lists. many: (levels + sinks,) how
-    many. free: see MESSAGES. starts: (places + 2,), slots and keys: (room,) of the list that was sorted last.
-    sharing: FIFO or PS. sinks: the first list of those who are there.
+    links: (L,) LINK. routes: (R,) ROUTE. hops: (R, K) HOP. messages, visits: pools of MESSAGE and VISIT.
+    lists: (levels + sinks, room) ITEM, messages; visits at the levels of PS. many: (levels + sinks,) how
+    many; done_s: up to when they were taken out. free: see MESSAGES. ranked: (room,) ITEM, what was sorted
+    last; spare, starts: for sorting. sharing: FIFO or PS. sinks: the first list of those who are there.
+    looks_s: (T + 1,) when it is noted what links have carried, last infinity; seen: (T, 4, L) bits that each
+    has sent, messages that it has dropped, its capacity and what was reserved of it.
     """
 
     links: Records
     routes: Records
-    hop: Ints
-    before: Floats
+    hops: Records
     messages: Records
     visits: Records
-    lists: Ints
-    where: Ints
-    when: Floats
+    lists: Records
     many: Ints
+    done_s: Floats
     free: Ints
+    ranked: Records
+    spare: Records
     starts: Ints
-    slots: Ints
-    keys: Floats
     sharing: int
     sinks: int
+    looks_s: Floats
+    seen: Floats
 
 
 ROOM = 1024  # messages that a net has room for at first
 
 
 def new_net(
-    routes: Routes, private_bps: Floats, order: tuple[Ints, Bools], sharing: int, sinks: int, places: int = 0
+    routes: Routes,
+    private_bps: Floats,
+    order: tuple[Ints, Bools],
+    sharing: int,
+    sinks: int,
+    looks_s: Sequence[float] = (),
 ) -> Net:
     """Idle links.
 
     Args:
         private_bps: (R,) of each route.
-        order: of links, as `edgewise.model.routes.levels` gives it.
+        order: of links, as `edgewise.model.ways.levels` gives it.
         sinks: how many lists of messages that are there.
-        places: most places that those may be sorted by.
+        looks_s: moments at which it is noted what links have carried, in order.
     """
     count = len(routes.names)
     level, loop = order
     links = np.zeros(count, dtype=LINK).view(np.recarray)
     links.capacity_bps = links.rate_bps = routes.rate_bps
-    links.buffer_bits, links.level, links.loop, links.root = 8.0 * routes.buffer_bytes, level, loop, -1
+    links.buffer_bits, links.level, links.loop = 8.0 * routes.buffer_bytes, level, loop
+    links.first = links.last = links.root = -1
     table = np.zeros(len(routes.link), dtype=ROUTE).view(np.recarray)
     table.length, table.private_bps = (routes.link >= 0).sum(axis=1), private_bps
+    hops = np.zeros(routes.link.shape, dtype=HOP).view(np.recarray)
+    hops.link, hops.level, hops.before = routes.link, level[routes.link], routes.before
     rows = int(level.max(initial=0)) + 1
     net = Net(
-        links, table, routes.link, routes.before,
+        links, table, hops,
         np.zeros(0, dtype=MESSAGE).view(np.recarray), np.zeros(0, dtype=VISIT).view(np.recarray),
-        np.zeros((rows + sinks, 0), dtype=np.int64), np.zeros((rows + sinks, 0), dtype=np.int64),
-        np.zeros((rows + sinks, 0)),
-        np.zeros(rows + sinks, dtype=np.int64),
-        np.array([-1, -1, 0, 0]), np.zeros(max(count, places) + 2, dtype=np.int64),
-        np.zeros(0, dtype=np.int64), np.zeros(0), sharing, rows,
+        np.zeros((rows + sinks, 0), dtype=ITEM).view(np.recarray),
+        np.zeros(rows + sinks, dtype=np.int64), np.zeros(rows + sinks), np.array([-1, -1, 0, 0, 0]),
+        *_sorting(0, count), sharing, rows,
+        np.array([*looks_s, np.inf]), np.zeros((len(looks_s), 4, count)),
     )  # fmt: skip
     net = with_room(net, ROOM)
     set_rates(net)
@@ -125,30 +140,35 @@ def new_net(
 
 def with_room(net: Net, more: int) -> Net:
     """The same net, with room for so many more messages."""
-    hops = more * (net.hop.shape[1] if net.sharing == PS else 0)
-    messages = _longer(net.messages, more, net.free, MESSAGES)
-    visits = _longer(net.visits, hops, net.free, VISITS)
+    hops = more * (net.hops.shape[1] if net.sharing == PS else 0)
+    messages = longer(net.messages, more, net.free, MESSAGES)
+    visits = longer(net.visits, hops, net.free, VISITS)
     room = max(messages.size, visits.size)
-    wider = [np.zeros((old.shape[0], room), dtype=old.dtype) for old in (net.lists, net.where, net.when)]
-    for new, old in zip(wider, (net.lists, net.where, net.when), strict=True):
-        new[:, : old.shape[1]] = old
-    lists, where, when = wider
-    slots, keys = np.zeros(room, dtype=np.int64), np.zeros(room)
+    lists = np.zeros((net.lists.shape[0], room), dtype=ITEM).view(np.recarray)
+    lists[:, : net.lists.shape[1]] = net.lists
+    ranked, spare, starts = _sorting(room, net.links.size)
     return net._replace(
-        messages=messages, visits=visits, lists=lists, where=where, when=when, slots=slots, keys=keys
+        messages=messages, visits=visits, lists=lists, ranked=ranked, spare=spare, starts=starts
     )
 
 
-def _longer(pool: Records, more: int, free: Ints, which: int) -> Records:
+def _sorting(room: int, places: int) -> tuple[Records, Records, Ints]:
+    """Room to sort in; see `edgewise.sim.links.sort`."""
+    items, others = np.zeros((2, room), dtype=ITEM).view(np.recarray)
+    return items, others, np.zeros(max(room, places) + 2, dtype=np.int64)
+
+
+def longer(pool: Records, more: int, free: Ints, which: int) -> Records:
+    """The same records and more. Of free ones, `number` is -1 and `left` the next; `free[which]` is one."""
     size = pool.size
     if not more:
         return pool
-    longer = np.concatenate([pool, np.zeros(more, dtype=pool.dtype)]).view(np.recarray)
-    longer.number[size:] = -1
-    longer.left[size:] = np.arange(size + 1, size + more + 1)
-    longer.left[-1] = free[which]
+    found = np.concatenate([pool, np.zeros(more, dtype=pool.dtype)]).view(np.recarray)
+    found.number[size:] = -1
+    found.left[size:] = np.arange(size + 1, size + more + 1)
+    found.left[-1] = free[which]
     free[which] = size
-    return longer
+    return found
 
 
 @kernel
@@ -158,7 +178,7 @@ def set_rates(net: Net) -> None:
         route = net.routes[r]
         route.bps, route.slowest = route.private_bps, -1
         for k in range(route.length):
-            rate = net.links[net.hop[r, k]].rate_bps
+            rate = net.links[net.hops[r, k].link].rate_bps
             if 0.0 < rate < route.bps or (rate == route.bps and route.slowest < 0):
                 route.bps, route.slowest = rate, k
 
@@ -180,55 +200,53 @@ def forget(net: Net, slot: int) -> None:
 
 
 @inner
-def append(net: Net, row: int, slot: int, place: int, at_s: float) -> None:
-    """Add what comes to a place to the end of a list."""
-    at = net.many[row]
-    net.lists[row, at], net.where[row, at], net.when[row, at] = slot, place, at_s
-    net.many[row] = at + 1
+def append(net: Net, row: int, slot: int, at_s: float) -> None:
+    """Add what comes to the end of a list."""
+    item = net.lists[row, net.many[row]]
+    item.slot, item.at_s = slot, at_s
+    net.many[row] += 1
 
 
 @inner
-def depart(net: Net, slot: int) -> None:
-    """A message sets out. Set are who, number, route, sink, base_s, there_s, tx_s, due_s and bits."""
-    m = net.messages[slot]
+def depart(net: Net, slot: int, m: Any) -> None:
+    """Message `m`, in `slot`, sets out; set are all that say whose it is, its times, bits, route and sink."""
     m.wait_s, m.hop, m.lost, m.begun, m.slowest = 0.0, 0, 0, 0, net.routes[m.route].slowest
-    m.most_s = m.tx_s
+    m.most_s, m.passed_s = m.tx_s, 0.0
     if net.sharing == FIFO:
-        come(net, slot)
+        come(net, slot, m)
         return
     m.left = net.routes[m.route].length
     for k in range(m.left):  # its head is at every link before its end is through the first
         at = net.free[VISITS]
         v = net.visits[at]
         net.free[VISITS] = v.left
-        v.message, v.who, v.number, v.place = slot, m.who, m.number, net.hop[m.route, k]
-        v.at_s = m.base_s + m.there_s * net.before[m.route, k]
-        append(net, net.links[v.place].level, at, v.place, v.at_s)
+        hop = net.hops[m.route, k]
+        v.message, v.who, v.number, v.place = slot, m.who, m.number, hop.link
+        v.at_s = m.base_s + m.there_s * hop.before
+        append(net, hop.level, at, v.at_s)
 
 
 @inner
-def comes_s(net: Net, m: Any) -> float:
-    """When a message comes to the next link of its route, as it is now."""
-    at_s = m.base_s + m.there_s * net.before[m.route, m.hop] + m.wait_s
-    return float(at_s + m.tx_s if m.hop > m.slowest else at_s)
+def comes_s(m: Any, hop: Any) -> float:
+    """When a message comes to the next link of its route, which is `hop`, as it is now."""
+    at_s = m.base_s + m.there_s * hop.before + m.wait_s
+    # How its transmission has changed is in `wait_s`, and counts from the slowest link on.
+    return float(at_s + (m.tx_s if m.hop > m.slowest else m.tx_s - m.most_s))
 
 
 @inner
-def come(net: Net, slot: int) -> None:
-    """A message comes to the next link of its route."""
-    m = net.messages[slot]
-    m.place = net.hop[m.route, m.hop]
-    m.at_s = comes_s(net, m)
-    m.begun = 0
-    append(net, net.links[m.place].level, slot, m.place, m.at_s)
+def come(net: Net, slot: int, m: Any) -> None:
+    """Message `m`, in `slot`, comes to the next link of its route."""
+    hop = net.hops[m.route, m.hop]
+    m.place, m.at_s, m.begun = hop.link, comes_s(m, hop), 0
+    append(net, hop.level, slot, m.at_s)
 
 
 @inner
-def arrive(net: Net, slot: int) -> None:
-    """A message is there, or is lost."""
-    m = net.messages[slot]
+def arrive(net: Net, slot: int, m: Any) -> None:
+    """Message `m`, in `slot`, is there, or is lost."""
     m.at_s = m.due_s + m.wait_s
-    append(net, net.sinks + m.sink, slot, m.place, m.at_s)
+    append(net, net.sinks + m.sink, slot, m.at_s)
 
 
 @inner
@@ -247,3 +265,22 @@ def admit(link: Any, at_s: float, bits: float) -> bool:
 def backlog_at(link: Any, now_s: float) -> float:
     """Bits that a link has still to send."""
     return float(max(link.backlog_bits - link.rate_bps * (now_s - link.backlog_s), 0.0))
+
+
+@inner
+def next_look_s(net: Net) -> float:
+    """When it is noted next what links have carried."""
+    return float(net.looks_s[net.free[LOOKED]])
+
+
+@inner
+def look(net: Net, now_s: float) -> None:
+    """Note what links have carried up to now, if it is to be noted now."""
+    at = net.free[LOOKED]
+    if at == net.seen.shape[0] or net.looks_s[at] > now_s:
+        return
+    net.free[LOOKED] = at + 1
+    for j in range(net.links.size):
+        link, seen = net.links[j], net.seen[at]
+        seen[0, j], seen[1, j] = link.carried_bits - backlog_at(link, now_s), link.dropped
+        seen[2, j], seen[3, j] = link.capacity_bps, link.reserved_bps

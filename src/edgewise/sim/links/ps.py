@@ -11,31 +11,29 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.core.compiled import inner
-from edgewise.sim.links.net import TURN, VISITS, Net, admit, append, arrive
-from edgewise.sim.links.sort import take_sorted
+from edgewise.sim.links.net import TURN, VISITS, Net, admit, arrive
+from edgewise.sim.links.sort import by_place, take_sorted
 from edgewise.sim.stations import heap
 
 
 @inner
 def share_level(net: Net, row: int, until_s: float) -> None:
     """Bring every link of a level up to `until_s`."""
-    take_sorted(net, net.visits, row, net.links.size)
+    by_place(net, net.visits, take_sorted(net, net.visits, row, until_s), net.links.size)
     for j in range(net.links.size):
         link, at, end = net.links[j], net.starts[j], net.starts[j + 1]
         if link.level != row:
             continue
         while True:
-            coming_s = net.keys[at] if at < end else np.inf
+            coming_s = net.spare[at].at_s if at < end else np.inf
             done_s = finish_s(net, j)
             if done_s <= coming_s and done_s < until_s:
                 leave(net, j, done_s)
-            elif coming_s < until_s:
-                join(net, j, net.slots[at])
+            elif at < end:
+                join(net, j, net.spare[at].slot)
                 at += 1
             else:
                 break
-        for k in range(at, end):
-            append(net, row, net.slots[k], j, net.keys[k])
 
 
 @inner
@@ -100,7 +98,7 @@ def done(net: Net, visit: int) -> None:
     m = net.messages[v.message]
     m.left -= 1
     if m.left == 0:
-        arrive(net, v.message)
+        arrive(net, v.message, m)
     v.left = net.free[VISITS]
     net.free[VISITS] = visit
 

@@ -13,6 +13,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints, Records, records
 from edgewise.core.compiled import inner, kernel
 from edgewise.sim.links.advance import soonest_change
+from edgewise.sim.links.fifo import soonest_there
 from edgewise.sim.links.net import FIFO, SENT, Net, depart, forget, new_message
 
 RIDER = 2**31 - 1  # who: behind all streams
@@ -58,7 +59,7 @@ def send(x: OnWire, what: int, route: int, at_s: float, there_s: float, bits: fl
     m.base_s, m.there_s, m.tx_s = at_s, there_s, bits / net.routes[route].bps
     m.due_s = at_s + m.tx_s + there_s
     net.free[SENT] = (net.free[SENT] + 1) % 2**31
-    depart(net, slot)
+    depart(net, slot, m)
     _push(x, soonest_s(x, slot), m.number, slot)
     return True
 
@@ -67,9 +68,9 @@ def send(x: OnWire, what: int, route: int, at_s: float, there_s: float, bits: fl
 def soonest_s(x: OnWire, slot: int) -> float:
     """A message is not there before."""
     m = x.net.messages[slot]
-    found_s = m.due_s + m.wait_s
     if x.net.sharing == FIFO:
-        return float(found_s + (m.start_s - m.at_s) if m.begun else max(found_s, m.at_s))
+        return soonest_there(x.net, m)
+    found_s = m.due_s + m.wait_s
     return float(found_s if found_s >= x.now_s[0] else soonest_change(x.net))
 
 
@@ -115,9 +116,10 @@ def take_there(x: OnWire) -> tuple[Ints, Floats, Ints]:
     what, at_s, lost = np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64)
     sent = np.empty(count, np.int64)
     for k in range(count):
-        m = net.messages[net.lists[row, k]]
+        slot = net.lists[row, k].slot
+        m = net.messages[slot]
         what[k], at_s[k], lost[k], sent[k] = m.epoch, m.at_s, m.lost, m.number
-        forget(net, net.lists[row, k])
+        forget(net, slot)
     net.many[row] = 0
     if count > 1:
         order = np.argsort(sent)

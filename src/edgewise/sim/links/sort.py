@@ -1,11 +1,13 @@
-"""Sort a list of messages by place and time. They come as a few runs in order, so runs are merged."""
+"""Sort by time what a list has before a time: into cells of equal length, then by insertion."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from edgewise.core.compiled import inner
 from edgewise.sim.links.net import Net, Records
 
-RUN = 8  # so short runs are sorted by insertion
+RUN = 8  # so many are sorted by insertion; where one cell has more, runs of so many are merged
 
 
 @inner
@@ -16,66 +18,116 @@ def later(items: Records, a: int, b: int) -> bool:
 
 
 @inner
-def take_sorted(net: Net, items: Records, row: int, places: int) -> None:
-    """Take list `row` out into `net.slots` and `net.keys`, by (place, time).
+def take_sorted(net: Net, items: Records, row: int, until_s: float) -> int:
+    """Take what comes before `until_s` out of list `row` into `net.ranked`, by time.
 
-    Those of place p are then from `net.starts[p]` to `net.starts[p + 1]`. The list is empty.
+    Returns:
+        How many; the others stay, in their order.
     """
-    line, where, when, starts = net.lists[row], net.where[row], net.when[row], net.starts
-    for p in range(places + 2):
-        starts[p] = 0
-    for k in range(net.many[row]):
-        starts[where[k] + 2] += 1
-    for p in range(places):
-        starts[p + 2] += starts[p + 1]
-    for k in range(net.many[row]):  # starts[p + 1] moves from the begin of p to its end
-        at = starts[where[k] + 1]
-        net.slots[at], net.keys[at] = line[k], when[k]
-        starts[where[k] + 1] = at + 1
-    for p in range(places):
-        if starts[p + 1] - starts[p] > 1:
-            sort_part(net, items, row, starts[p], starts[p + 1])
-    net.many[row] = 0
+    line, starts, many, from_s = net.lists[row], net.starts, net.many[row], net.done_s[row]
+    per_s = many / (until_s - from_s) if until_s > from_s else 0.0
+    net.done_s[row] = until_s
+    for c in range(many + 1):
+        starts[c] = 0
+    for k in range(many):
+        if line[k].at_s < until_s:
+            starts[cell(line[k].at_s, from_s, per_s, many) + 1] += 1
+    most = kept = 0
+    for c in range(many):
+        most = max(most, starts[c + 1])
+        starts[c + 1] += starts[c]
+    for k in range(many):
+        if line[k].at_s < until_s:
+            c = cell(line[k].at_s, from_s, per_s, many)
+            net.ranked[starts[c]] = line[k]
+            starts[c] += 1
+        else:
+            line[kept] = line[k]
+            kept += 1
+    net.many[row] = kept
+    if most <= RUN:
+        insert(net, items, 0, many - kept)
+    else:
+        merge_runs(net, items, many - kept)
+    return int(many - kept)
 
 
 @inner
-def sort_part(net: Net, items: Records, row: int, low: int, high: int) -> None:
-    """Order a part of `net.slots` by time: insertion in short runs, then merges of twice as long ones."""
-    slots, keys = net.slots, net.keys
-    for begin in range(low, high, RUN):
-        for k in range(begin + 1, min(begin + RUN, high)):
-            slot, key, at = slots[k], keys[k], k
-            while at > begin and keys[at - 1] >= key:
-                if keys[at - 1] == key and not later(items, slots[at - 1], slot):
-                    break
-                slots[at], keys[at] = slots[at - 1], keys[at - 1]
-                at -= 1
-            slots[at], keys[at] = slot, key
+def cell(at_s: float, from_s: float, per_s: float, cells: int) -> int:
+    """Which of cells of equal length a time is in."""
+    return min(max(int((at_s - from_s) * per_s), 0), cells - 1)
+
+
+@inner
+def behind(items: Records, a: Any, b: Any) -> bool:
+    """Whether item `a` comes after `b`."""
+    return bool(a.at_s > b.at_s or (a.at_s == b.at_s and later(items, a.slot, b.slot)))
+
+
+@inner
+def insert(net: Net, items: Records, begin: int, end: int) -> None:
+    """Order a part of `net.ranked`: each goes before those that come after it."""
+    ranked = net.ranked
+    one = net.spare[0]
+    for k in range(begin + 1, end):
+        if ranked[k - 1].at_s < ranked[k].at_s:
+            continue
+        one.slot, one.at_s, at = ranked[k].slot, ranked[k].at_s, k
+        while at > begin and behind(items, ranked[at - 1], one):
+            ranked[at] = ranked[at - 1]
+            at -= 1
+        ranked[at] = one
+
+
+@inner
+def merge_runs(net: Net, items: Records, count: int) -> None:
+    """Order `net.ranked`: insertion in short runs, then merges of twice as long ones."""
+    for begin in range(0, count, RUN):
+        insert(net, items, begin, min(begin + RUN, count))
     width = RUN
-    while width < high - low:
-        for begin in range(low, high - width, 2 * width):
-            merge(net, items, row, begin, begin + width, min(begin + 2 * width, high))
+    while width < count:
+        for begin in range(0, count - width, 2 * width):
+            merge(net, items, begin, begin + width, min(begin + 2 * width, count))
         width *= 2
 
 
 @inner
-def merge(net: Net, items: Records, row: int, low: int, middle: int, high: int) -> None:
-    """Merge two runs that lie one behind the other; the list's own row keeps the first one meanwhile."""
-    slots, keys, kept, kept_s = net.slots, net.keys, net.lists[row], net.when[row]
-    if keys[middle - 1] < keys[middle]:
+def merge(net: Net, items: Records, low: int, middle: int, high: int) -> None:
+    """Merge two runs that lie one behind the other; `net.spare` keeps the first one meanwhile."""
+    ranked, kept = net.ranked, net.spare
+    if ranked[middle - 1].at_s < ranked[middle].at_s:
         return
     for k in range(low, middle):
-        kept[k], kept_s[k] = slots[k], keys[k]
+        kept[k] = ranked[k]
     a, b, at = low, middle, low
     while a < middle and b < high:
-        if kept_s[a] > keys[b] or (kept_s[a] == keys[b] and later(items, kept[a], slots[b])):
-            slots[at], keys[at] = slots[b], keys[b]
+        if behind(items, kept[a], ranked[b]):
+            ranked[at] = ranked[b]
             b += 1
         else:
-            slots[at], keys[at] = kept[a], kept_s[a]
+            ranked[at] = kept[a]
             a += 1
         at += 1
     while a < middle:
-        slots[at], keys[at] = kept[a], kept_s[a]
+        ranked[at] = kept[a]
         a += 1
         at += 1
+
+
+@inner
+def by_place(net: Net, items: Records, count: int, places: int) -> None:
+    """What was sorted goes into `net.spare`, by place, then by time.
+
+    Those of place p are from `net.starts[p]` to `net.starts[p + 1]`.
+    """
+    starts = net.starts
+    for p in range(places + 2):
+        starts[p] = 0
+    for k in range(count):
+        starts[items[net.ranked[k].slot].place + 2] += 1
+    for p in range(places):
+        starts[p + 2] += starts[p + 1]
+    for k in range(count):  # starts[p + 1] moves from the begin of p to its end
+        p = items[net.ranked[k].slot].place
+        net.spare[starts[p + 1]] = net.ranked[k]
+        starts[p + 1] += 1

@@ -17,13 +17,13 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints, records
 from edgewise.core.world import link_arrays
-from edgewise.model.routes import Routes, levels, routes_of
 from edgewise.model.topology import Topology
+from edgewise.model.ways import Routes, levels, routes_of
 from edgewise.sim.links import advance as links, riders
-from edgewise.sim.links.net import FIFO, PS, new_net, with_room
+from edgewise.sim.links.net import FIFO, LOOKED, PS, new_net, with_room
 
 SHARING = {"fifo": FIFO, "ps": PS}
-RIDERS = 3  # lists of messages that are there: three of streams, then one of each rider
+RIDERS = 2  # lists of messages that are there: two of streams, then one of each rider
 SINKS = RIDERS + 2
 LOOKS = 600  # moments in a run at which it is noted what links have carried
 Came = Callable[[Any, float, bool], None]
@@ -142,13 +142,11 @@ class Wires:
             level[routes.back] += self.there  # ways back come behind all ways there
         private_bps = np.full(len(routes.link), np.inf)
         private_bps[: 2 * bps.size] = np.tile(bps.ravel(), 2)
-        places = len(topology.workers)
-        self.net = new_net(routes, private_bps, (level, loop), SHARING[sharing], SINKS, places)
+        looks_s = np.linspace(end_s, 0.0, LOOKS, endpoint=False)[::-1].tolist() if end_s else []
+        self.net = new_net(routes, private_bps, (level, loop), SHARING[sharing], SINKS, looks_s)
         self._riders: list[Rider] = []
         self.waits: list[Waits] = []
         self.streams: Carrier | None = None
-        self._looks_s = np.linspace(end_s, 0.0, LOOKS, endpoint=False).tolist() if end_s else []
-        self._seen: list[tuple[float, Floats]] = []  # (4, L) sent, dropped, capacity, reserved
 
     # who uses them
 
@@ -202,21 +200,8 @@ class Wires:
         """Streams, if nobody else than they and this rider has links, so that it may let them go on."""
         return self.streams if self._riders == [rider] else None
 
-    @property
-    def look_s(self) -> float:
-        """When it is noted next what links have carried."""
-        return self._looks_s[-1] if self._looks_s else math.inf
-
     def pass_on(self, until_s: float) -> None:
         """Let streams send and links pass on before `until_s`; what came is told."""
-        while self._looks_s and self._looks_s[-1] <= until_s:
-            self._pass_on(look_s := self._looks_s.pop())
-            on = self.net.links
-            sent = on.carried_bits - self.links_now(look_s)[1]
-            self._seen.append((look_s, np.stack([sent, on.dropped, on.capacity_bps, on.reserved_bps])))
-        self._pass_on(until_s)
-
-    def _pass_on(self, until_s: float) -> None:
         self.now_s[0] = until_s
         if self.streams is None:
             links.pass_until(self.net, until_s)
@@ -241,21 +226,21 @@ class Wires:
 
     def links_now(self, now_s: float) -> Floats:
         """(2, L) bit/s that are left of each link, and bits that it has still to send."""
-        return np.stack([self.net.links.rate_bps, links.backlogs(self.net, now_s)])
+        return np.array([self.net.links["rate_bps"], links.backlogs(self.net, now_s)])
 
     def records(self) -> Mapping[str, Any]:
         """What each link carried from one moment to the next: columns of `edgewise.report.use.LINKS`."""
-        if not self._seen:
+        count = self.net.free[LOOKED]
+        if not count:
             return {}
-        times = np.array([0.0, *(look_s for look_s, _ in self._seen)])
-        so_far = np.stack([0.0 * self._seen[0][1], *(each for _, each in self._seen)])
-        sent_bits, dropped = np.diff(so_far[:, :2], axis=0).transpose(1, 0, 2)
+        times, seen = np.array([0.0, *self.net.looks_s[:count]]), self.net.seen[:count]
+        sent_bits, dropped = np.diff(seen[:, :2], axis=0, prepend=0.0).transpose(1, 0, 2)
         return {
-            "link": list(self.names) * len(self._seen),
+            "link": list(self.names) * int(count),
             "start_s": np.repeat(times[:-1], len(self.names)),
             "end_s": np.repeat(times[1:], len(self.names)),
-            "capacity_bps": so_far[1:, 2].ravel(),
-            "reserved_bps": so_far[1:, 3].ravel(),
+            "capacity_bps": seen[:, 2].ravel(),
+            "reserved_bps": seen[:, 3].ravel(),
             "sent_bits": sent_bits.ravel(),
             "dropped": dropped.ravel().astype(np.int64),
         }

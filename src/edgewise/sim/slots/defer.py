@@ -5,8 +5,6 @@ the policy sees the pool and starts jobs; running cores beyond C_t are a violati
 slot s runs in slots s … s + d - 1 (the paper's sum from t - d counts one slot too many).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -6,8 +6,6 @@ end in time and begins, by deadline, whatever has an idle replica and the cores 
 that lacks one of these does not stop those behind it.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -3,23 +3,19 @@
 Worlds share nothing that is written, so results do not depend on the number of threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
 from edgewise.arrays import Bools, Ints
-from edgewise.core.compiled import inner, kernel
+from edgewise.core.compiled import held, inner, kernel
 from edgewise.core.dispatch.request_rules import possible
-from edgewise.core.held import held
 from edgewise.core.ledger import has_room
 from edgewise.core.orchestrate import ReplicaView
 from edgewise.core.orchestrate.counting import AT_ONCE, NOTHING, keeps, may_change, removal
 from edgewise.model.orchestration import System
-from edgewise.policies.dispatch.requests.base import at_sites
-from edgewise.policies.dispatch.requests.rules import by_rule, rule_at_sites, weights_at_sites
-from edgewise.policies.dispatch.requests.stations import by_weights
+from edgewise.policies.dispatch.requests.features import by_weights
+from edgewise.policies.dispatch.requests.rules import at_sites, by_rule, rule_at_sites, weights_at_sites
 from edgewise.sim.slots.replica_kernels import arrive, cloud_noise_s, hold_replica, imbalance, send, work
 from edgewise.sim.slots.replica_state import IMAGE_BYTES, ReplicaBatch, Truth
 

@@ -3,12 +3,9 @@
 Work that is left is brought up to now, announced completions become stale, new ones are made.
 """
 
-from __future__ import annotations
-
 from edgewise.core.compiled import kernel
 from edgewise.sim.stations.heap import push_event, without_root
 from edgewise.sim.stations.items import account, speed, wake
-from edgewise.sim.stations.sharing import join, progress, schedule
 from edgewise.sim.stations.state import (
     APPEAR,
     DOWN,
@@ -25,7 +22,16 @@ from edgewise.sim.stations.state import (
     UP,
     StationWorld,
 )
-from edgewise.sim.stations.stations import drop_line, fail, first_waiting, serve, unlink_head
+from edgewise.sim.stations.stations import (
+    drop_line,
+    fail,
+    first_waiting,
+    join,
+    progress,
+    schedule,
+    serve,
+    unlink_head,
+)
 
 
 @kernel

@@ -8,8 +8,6 @@ after another at their bandwidth. Rates are measured; they must agree with
 frames of another pipeline last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,7 +16,7 @@ import numpy as np
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.place import Placement
-from edgewise.model.network import Network
+from edgewise.model.pipelines import Network
 
 ROOM = 8  # frames at either end of a flow; turns make gaps that frames in store fill
 

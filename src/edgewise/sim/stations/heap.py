@@ -4,8 +4,6 @@ Both live in record arrays, so a world is copied with its arrays and compiled ke
 place. Forbidden here: any idea of what an event or an item means.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from edgewise.arrays import Records

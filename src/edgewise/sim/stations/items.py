@@ -3,8 +3,6 @@
 An item is one task or one transfer at one station. All kernels change the world in place.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edgewise.arrays import Records
-from edgewise.core.compiled import kernel
-from edgewise.core.held import held
+from edgewise.core.compiled import held, kernel
 from edgewise.sim.stations.changes import apply_change, set_mode
 from edgewise.sim.stations.heap import drop_first_event, push_event
 from edgewise.sim.stations.items import (
@@ -25,7 +24,6 @@ from edgewise.sim.stations.items import (
     release_flight,
     write_log,
 )
-from edgewise.sim.stations.sharing import leave_shared
 from edgewise.sim.stations.state import (
     DECISION,
     DROPPED,
@@ -48,7 +46,16 @@ from edgewise.sim.stations.state import (
     GraphTables,
     StationWorld,
 )
-from edgewise.sim.stations.stations import arrive, fail, let_in, release_server, renege, serve, unblock
+from edgewise.sim.stations.stations import (
+    arrive,
+    fail,
+    leave_shared,
+    let_in,
+    release_server,
+    renege,
+    serve,
+    unblock,
+)
 
 # --- queries through their task graph ----------------------------------------------------------
 
@@ -140,8 +147,7 @@ def open_flight(p: GraphTables, world: StationWorld) -> int:
 @kernel
 def launch(p: GraphTables, world: StationWorld, f: int) -> None:
     """Send a placed query on its way; a first task placed on -1 means it is rejected."""
-    flight = world.flights[f]
-    graph = p.graphs[flight.graph]
+    graph = p.graphs[world.flights[f].graph]
     if world.placement[f, 0] == -1:
         end(world, f, REJECTED)
     else:
@@ -183,8 +189,7 @@ def finish(p: GraphTables, world: StationWorld, k: int) -> None:
 @kernel
 def depart(p: GraphTables, world: StationWorld, s: int, i: int, holder: int, start_s: float) -> None:
     """An item leaves a station, if need be over the propagation delay."""
-    st = world.stations[s]
-    st.served += 1
+    world.stations[s].served += 1
     write_log(world, i, start_s)
     delay_s = propagation(world, s, i)
     if delay_s > 0.0:

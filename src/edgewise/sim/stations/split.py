@@ -4,9 +4,13 @@ Every task is placed when its query arrives, by a split policy. A server takes, 
 one of the query that arrived first, whatever the policy; a query that stays whole so runs through. Links
 send messages in the order in which they come. `SplitCore` decides, as it does live; a policy that ships is
 asked in compiled code, any other in Python.
-"""
 
-from __future__ import annotations
+What the servers of a simulation tell the scheduler of split queries: how far they are, and when it hears.
+
+At the end of each period every server counts the tasks that ended there; the counts arrive after a lag. Of
+counts that have arrived only the latest matter, for they go on from the beginning. Without a period the
+scheduler knows at once how far each server is, even in the task under way: Nona's setting as published.
+"""
 
 import math
 from collections.abc import Sequence
@@ -16,10 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import kernel
-from edgewise.core.held import held
+from edgewise.core.compiled import held, kernel
 from edgewise.core.keyed import Purpose, uniform
-from edgewise.core.split import SplitPolicy, SplitView, closed
+from edgewise.core.split import SplitPolicy, SplitState, SplitView, closed, count_arrival, give, hear
 from edgewise.core.split.core import (
     MakePlan,
     PlanMade,
@@ -29,16 +32,88 @@ from edgewise.core.split.core import (
     SplitCommand,
     SplitCore,
 )
-from edgewise.core.split.state import SplitState, count_arrival, give, hear
 from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.policies.split.layout import Layout, LayoutProgram, layout_of
 from edgewise.policies.split.policy import split_policy
 from edgewise.policies.split.program import ServerChoice, SplitProgram
 from edgewise.policies.split.schedule import SplitRule, beside, place_beside
 from edgewise.sim.stations.engine import GraphEngine
+from edgewise.sim.stations.loop import advance_held
 from edgewise.sim.stations.network import GraphClass, Station, StationNetwork
-from edgewise.sim.stations.news import SplitNews, advance_hearing, advance_to_query, latest_news, new_news
-from edgewise.sim.stations.state import DECISION, DONE, GraphTables, StationWorld
+from edgewise.sim.stations.state import DECISION, DONE, REACHED, GraphTables, StationWorld
+
+
+class SplitNews(NamedTuple):
+    """Counts on their way to the scheduler: the last R of S servers, sample k in row k modulo R.
+
+    Attributes:
+        period_s: between samples; 0: all is known at once, and in row 0.
+        lag_s: of a sample.
+        worked_s, served: (R, S) as in `core.split.core.ServersTold`.
+        at: (2,) samples taken; sample that was heard last, from 1.
+    """
+
+    period_s: float
+    lag_s: float
+    worked_s: Floats
+    served: Ints
+    at: Ints
+
+
+def new_news(servers: int, telemetry: TelemetrySpec | None) -> SplitNews:
+    """Of servers that have done nothing; None: all is known at once."""
+    period_s, lag_s = (telemetry.period_s, telemetry.lag_s) if telemetry is not None else (0.0, 0.0)
+    rows = math.ceil(lag_s / period_s) + 2 if period_s else 1
+    shape = rows, servers
+    return SplitNews(period_s, lag_s, np.zeros(shape), np.zeros(shape, np.int64), np.zeros(2, np.int64))
+
+
+@kernel
+def count_work(world: StationWorld, news: SplitNews, row: int, whole: bool) -> None:
+    """What each server has worked off by now, and the number of tasks; `whole`: only tasks that ended."""
+    now_s = world.clock[0].now_s
+    for s in range(news.served.shape[1]):
+        station = world.stations[s]
+        worked_s = station.busy_s + (now_s - station.area_s) * min(station.serving, station.servers)
+        if whole and station.serving > 0:
+            worked_s -= now_s - world.slots[station.slot].start_s
+        news.worked_s[row, s], news.served[row, s] = worked_s, station.served
+
+
+@kernel
+def latest_news(world: StationWorld, news: SplitNews) -> int:
+    """The row of news that has arrived by now and was not yet heard of, or -1; it is heard now."""
+    if news.period_s == 0.0:
+        count_work(world, news, 0, False)
+        return 0
+    now_s, found = world.clock[0].now_s, -1
+    for k in range(max(news.at[1], news.at[0] - news.served.shape[0]), news.at[0]):
+        if (k + 1) * news.period_s + news.lag_s <= now_s:
+            news.at[1], found = k + 1, k % news.served.shape[0]
+    return int(found)
+
+
+@kernel
+def advance_to_query(p: GraphTables, world: StationWorld, until_s: float, news: SplitNews) -> int:
+    """`advance_held`, with samples taken on the way."""
+    c = world.clock[0]
+    while True:
+        sample_s = (news.at[0] + 1) * news.period_s if news.period_s > 0.0 else math.inf
+        if c.events == 0 and c.pending < 0 and c.query == world.queries.size:
+            sample_s = math.inf  # nothing is left
+        status = advance_held(p, world, min(sample_s, until_s), world.changes)
+        if c.now_s < sample_s or (status != REACHED and status != DECISION):
+            return status
+        count_work(world, news, news.at[0] % news.served.shape[0], True)
+        news.at[0] += 1
+        if status == DECISION:  # at the very instant
+            return status
+
+
+@kernel
+def advance_hearing(plan: GraphTables, world: StationWorld, until_s: float, news: SplitNews) -> int:
+    """On to the next query that waits to be placed, for a scheduler in Python."""
+    return advance_to_query(held(plan), held(world), until_s, news)
 
 
 class SplitMemory(NamedTuple):
@@ -83,7 +158,7 @@ class SplitRun:
     Attributes:
         job: (Q,) class of each query.
         time_s: (Q,) completion time.
-        link_load: busy time of the link over the time of the run.
+        link_load: of the busiest link, the time that tensors of these queries took over the time of the run.
         server_load: mean of the same over the servers.
     """
 
@@ -92,7 +167,7 @@ class SplitRun:
     link_load: float
     server_load: float
 
-    def settled(self, skip: float = 0.1) -> SplitRun:
+    def settled(self, skip: float = 0.1) -> "SplitRun":
         """Without the first part of the queries, which met empty servers."""
         first = int(len(self.job) * skip)
         return SplitRun(self.job[first:], self.time_s[first:], self.link_load, self.server_load)
@@ -185,8 +260,7 @@ class SplitWorld:
     @property
     def waited_s(self) -> float:
         """What all queries together have waited for their ends so far."""
-        now_s = self.engine.now_s
-        ends_s = np.fmin(self.engine.queries.done_s, now_s)
+        ends_s = np.fmin(self.engine.queries.done_s, self.engine.now_s)
         return float(np.maximum(ends_s - self.sent_s, 0.0).sum())
 
     def place(self) -> None:

@@ -5,8 +5,6 @@ inside compiled code without a Python object in sight. Counters live in `clock`,
 Every `@kernel` freezes the constants of this module: naming it here makes the cache notice edits.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

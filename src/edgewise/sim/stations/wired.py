@@ -1,7 +1,5 @@
 """Stations that are links outside: what they are to send is taken there, and comes back when it is there."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from edgewise.arrays import Floats, Ints

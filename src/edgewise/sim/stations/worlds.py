@@ -5,8 +5,6 @@ one slice (`worlds.world.stations.inside`, (B, S)). A world never reads another'
 results do not depend on the number of threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,8 +14,7 @@ from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import kernel, numba
 from edgewise.errors import ScenarioError
 from edgewise.sim.stations import state as k
-from edgewise.sim.stations.arrays import copied, enlarged, longer
-from edgewise.sim.stations.engine import GraphEngine
+from edgewise.sim.stations.engine import GraphEngine, copied, enlarged, longer
 from edgewise.sim.stations.loop import advance
 from edgewise.sim.stations.state import GraphTables, StationWorld
 

@@ -1,7 +1,5 @@
 """The streams of a worker as a binary heap, by when their next query arrives there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from edgewise.arrays import Ints

@@ -12,8 +12,9 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints, records
 from edgewise.core.dispatch.state import Ways
+from edgewise.sim.links.net import longer
 from edgewise.sim.links.wires import Wires
-from edgewise.sim.streams import queues, shared, tables
+from edgewise.sim.streams import lines, queues, shared, tables
 from edgewise.sim.streams.guests import Guests, join
 from edgewise.sim.streams.queues import Streams, Tally, Workers
 from edgewise.sim.streams.telemetry import waiting_at
@@ -120,11 +121,14 @@ class Shared(Private):
         wires.streams, self.wires = self, wires
         self._carried = self._nothing_sent()
 
-    def _nothing_sent(self) -> shared.OnLinks:
-        count = len(self.truth)
-        return shared.OnLinks(
-            self.wires.net, np.zeros(count, dtype=np.int64), np.full(count, -1), np.zeros(count),
-            np.zeros(count, dtype=np.int64), np.zeros(count), np.zeros(2, dtype=np.int64), np.zeros(1),
+    def _nothing_sent(self) -> lines.OnLinks:
+        count, room, many = len(self.truth), self.wires.net.messages.size, np.array([-1, 0, 0])
+        nobody, line = records((0,), lines.IN_A_LINE), records((len(self.workers.each),), lines.LINE)
+        sender = records((count,), lines.SENDER)
+        line.first = line.last = sender.worker = -1
+        return lines.OnLinks(
+            self.wires.net, longer(nobody, room, many, lines.FREE), line, sender,
+            np.zeros(count, dtype=np.int64), np.zeros(count), many, np.zeros(1),
             self.wires.there, self.wires.both and bool((self.truth.answer_bytes > 0.0).any()),
         )  # fmt: skip
 
@@ -142,12 +146,14 @@ class Shared(Private):
 
     def leave(self, i: int) -> None:
         """See `guests.Host`."""
-        self._carried.epoch[i] += 1
+        self._carried.sender.epoch[i] += 1
 
-    def _on_links(self) -> shared.OnLinks:
+    def _on_links(self) -> lines.OnLinks:
         """With the net as it is: others grow it too."""
-        if self._carried.net is not self.wires.net:
-            self._carried = self._carried._replace(net=self.wires.net)
+        x, net = self._carried, self.wires.net
+        if x.net is not net:
+            more = net.messages.size - x.queries.size
+            self._carried = x._replace(net=net, queries=longer(x.queries, more, x.many, lines.FREE))
         return self._carried
 
     def links_now(self, now_s: float) -> Floats:
@@ -201,7 +207,7 @@ class Shared(Private):
         if self.guests is not None:
             self.guests.settle(until_s)
 
-    def given(self) -> tuple[Streams, shared.OnLinks, Workers, Ways, np.uint64, Tally]:
+    def given(self) -> tuple[Streams, lines.OnLinks, Workers, Ways, np.uint64, Tally]:
         """What `serve_until` works on."""
         return self.truth, self._on_links(), self.workers, self.ways, self.key, self.tally
 
@@ -212,4 +218,4 @@ class Shared(Private):
 
     def waiting(self, now_s: float) -> Floats:
         """See `Private`."""
-        return shared.waiting(now_s, self._on_links(), self.workers)
+        return lines.waiting(now_s, self._on_links(), self.workers)

@@ -89,6 +89,11 @@ class Guests:
         """How many batches it works on at once."""
         return int(self._host.workers.each[worker].servers)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request is at a worker."""
+        return bool(self._there)
+
     def next_s(self) -> float:
         """Nothing that services have to know happens at workers before; infinite: never."""
         return min(self._soonest_s, self.look_s)

@@ -149,16 +149,21 @@ def drop_until(s: Streams, i: int, until_s: float, outcome: int, seed: np.uint64
 
 
 @kernel(allocates=False)
-def send(q: Any, way: Any, seed: np.uint64) -> None:
-    """Carry the query of stream `q` to its worker; queries of a stream do not overtake."""
+def send(q: Any, way: Any, seed: np.uint64) -> float:
+    """Carry the query of stream `q` to its worker; queries of a stream do not overtake.
+
+    Returns:
+        Its transmission, in seconds.
+    """
     there = back = way.delay_s
     if way.deviation_s > 0.0:
         up, down = normal_pair_of(seed, NETWORK, q.id, q.number - 1)
         there = max(way.delay_s + way.deviation_s * up, 0.0)
         back = max(way.delay_s + way.deviation_s * down, 0.0)
-    travel = there + way.access_s + q.size_bytes * 8.0 / way.bps
-    q.arrival_s = max(q.before_s, max(q.sent_s, q.from_s) + travel)
+    tx_s = q.size_bytes * 8.0 / way.bps
+    q.arrival_s = max(q.before_s, max(q.sent_s, q.from_s) + (there + way.access_s + tx_s))
     q.back_s = back + way.access_s + q.answer_bytes * 8.0 / way.bps
+    return float(tx_s)
 
 
 @kernel(allocates=False)

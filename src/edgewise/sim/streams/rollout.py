@@ -3,24 +3,45 @@
 A `Twin` simulates every query of a horizon. Here bindings evolve over the whole horizon, which is
 cheap, and queries are simulated in short slices of it: tight deadlines are lost or kept within
 milliseconds, so a second tells as much as a minute. Both start from a view, never from the truth.
+
+How much switching between static policies could gain in a setting, before anything is trained.
+
+A chooser that knows what comes rolls every policy forward at each window and keeps the best. It is
+greedy, so not a bound; but where it gains nothing, a learned chooser has little to find.
+
+An upper bound on success with hindsight: what no dispatch of a run can exceed.
+
+It knows every query and every network delay that the run will draw, and relaxes three things:
+
+1. each query, not each stream, is served where it suits that query best;
+2. no query waits: workers, the ledger and batches have room without end;
+3. every service is the fastest that its law can draw (normal noise is at least -6.75 deviations).
+
+Proof: an answered query was on a worker that `core.dispatch.state` allows on an idle world (load only
+takes workers away), and its delay was network there and back as drawn, plus access, transmission,
+waiting >= 0 and a service >= the fastest. If that sum is within the deadline, so is the bound's.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.arrays import Floats, Ints
-from edgewise.core.dispatch.playing import CLOSE, OPEN, Batch, play
-from edgewise.core.dispatch.policy import ScorePolicy, compiled
-from edgewise.core.dispatch.state import State, Weights, state_of
-from edgewise.core.dispatch.views import Bound, DispatchView, Rows
-from edgewise.core.world import World
+from edgewise import policies
+from edgewise.arrays import Bools, Floats, Ints
+from edgewise.core.compiled import kernel
+from edgewise.core.dispatch.policy import CLOSE, OPEN, Batch, ScorePolicy, assess, compiled, play
+from edgewise.core.dispatch.state import State, Weights, state_of, way_arrays
+from edgewise.core.dispatch.views import Bound, DispatchView, Items, Rows
+from edgewise.core.keyed import LARGEST_NORMAL, normal_pair_of
+from edgewise.core.world import LAWS, World
 from edgewise.errors import RunError
+from edgewise.model.scenario import Scenario
+from edgewise.policies.dispatch.meta import ALL
 from edgewise.sim.streams import queues as kernels, tables
-from edgewise.sim.streams.queues import STREAM
+from edgewise.sim.streams.queues import NETWORK, STREAM, WAITING, make_query
+from edgewise.workloads.generate import generate_streams
 
 
 class EstimatedFuture(NamedTuple):
@@ -49,7 +70,7 @@ class Bindings(NamedTuple):
     reason: NDArray[np.int8]
     played: int
 
-    def copy(self) -> Bindings:
+    def copy(self) -> "Bindings":
         """The same, to go another way from here."""
         return Bindings(self.state.copy(), self.worker.copy(), self.reason.copy(), self.played)
 
@@ -157,3 +178,143 @@ def empty_view(world: World) -> DispatchView:
 
 def _part(events: Batch, start: int, end: int) -> Batch:
     return Batch(events.time_s[start:end], events.kind[start:end], events.row[start:end])
+
+
+def hindsight_bound(scenario: Scenario, seed: int, world: World | None = None) -> float:
+    """Largest share of the run's queries that any dispatch could answer in time; 1 without queries.
+
+    Raises:
+        RunError: the scenario has a timeline; links that change are not covered.
+    """
+    if scenario.timeline:
+        raise RunError(f"scenario {scenario.name!r}: the bound does not cover a timeline; leave it out")
+    world = world or World.build(scenario.catalog, scenario.topology, scenario.sharing)
+    trace = generate_streams(scenario, seed)
+    if not trace:
+        return 1.0
+    streams = tables.stream_arrays(trace, scenario.decision_delay_s)
+    fastest = _fastest_s(world, Items.of(world, trace))
+    ways = way_arrays(world, world.links)
+    ok, total = _count(streams, fastest, ways, np.uint64(seed & 0xFFFFFFFFFFFFFFFF))
+    return ok / max(total, 1)
+
+
+def _fastest_s(world: World, items: Items) -> Floats:
+    """(N, C) least service of a feasible worker in each cluster, infinite where none is."""
+    zeros, nothing = np.zeros(world.workers), np.zeros(world.workers, dtype=np.int64)
+    up: Bools = np.ones(world.workers, dtype=np.bool_)
+    view = DispatchView(world, 0.0, 0, zeros, nothing, up, zeros, zeros, zeros, zeros, -np.inf)
+    noise = np.maximum(1.0 - LARGEST_NORMAL * world.deviation, 0.0)
+    noise[world.distribution == LAWS.index("exponential")] = 0.0
+    known: dict[tuple[float, ...], Floats] = {}
+    found = np.full((len(items), len(world.cluster_names)), np.inf)
+    for i, item in enumerate(items):
+        kind = (item.site, item.task, item.rate_qps, item.size_bytes, item.deadline_s, item.min_accuracy)
+        if kind not in known:
+            service = (world.fixed_s + world.per_byte_s * item.size_bytes) * noise
+            row = np.full(len(world.cluster_names), np.inf)
+            feasible = assess(view, item).feasible
+            np.minimum.at(row, world.cluster[feasible], service[feasible])
+            known[kind] = row
+        found[i] = known[kind]
+    return found
+
+
+@kernel
+def _count(streams: Any, fastest: Floats, ways: Any, seed: np.uint64) -> tuple[int, int]:
+    """(could be in time, all) queries."""
+    ok = total = 0
+    for i in range(streams.size):
+        q = streams[i]
+        make_query(q, seed)
+        while q.state == WAITING:
+            up, down = normal_pair_of(seed, NETWORK, q.id, q.number - 1)
+            held = max(q.sent_s, q.from_s) - q.sent_s
+            total += 1
+            for c in range(fastest.shape[1]):
+                way = ways[q.site, c]
+                if fastest[i, c] == np.inf or way.delay_s == np.inf:
+                    continue
+                travel = max(way.delay_s + way.deviation_s * up, 0.0)
+                travel += max(way.delay_s + way.deviation_s * down, 0.0) + 2.0 * way.access_s
+                if held + travel + q.size_bytes * 8.0 / way.bps + fastest[i, c] <= q.deadline_s + 1e-9:
+                    ok += 1
+                    break
+            make_query(q, seed)
+    return ok, total
+
+
+PIECE_S = 0.6  # queries are simulated for so long in the middle of each window
+
+
+class Room(NamedTuple):
+    """Success of each static policy alone, of the chooser that knows what comes, and what it chose."""
+
+    static: dict[str, float]
+    switching: float
+    chosen: tuple[str, ...]
+
+    @property
+    def gain(self) -> float:
+        """Success above the best static policy."""
+        return self.switching - max(self.static.values())
+
+
+def room_for_switching(
+    scenario: Scenario, seed: int, names: Sequence[str] = ALL, horizon_s: float = 75.0
+) -> Room:
+    """Roll the run of a seed under each static policy, and under the best of them for each window.
+
+    Args:
+        seed: a training seed; test seeds are for `edgewise reproduce`.
+        names: static policies that numba can compile.
+        horizon_s: how far the chooser looks.
+    Raises:
+        RunError: a policy cannot be rolled forward, or the scenario has changes on the way.
+    """
+    if scenario.timeline:
+        raise RunError(f"scenario {scenario.name!r}: has a timeline, which rollouts do not follow; remove it")
+    candidates = [_score_policy(name) for name in names]
+    starts = np.arange(0.0, scenario.duration_s, scenario.window_s)
+    middles = tuple(Slice(float(start) + scenario.window_s / 2.0, PIECE_S) for start in starts)
+    rollout = _whole(scenario, seed, middles)
+    static = {name: rollout.success(policy) for name, policy in zip(names, candidates, strict=True)}
+    at, ok, total, chosen = rollout.begin(), 0.0, 0.0, list[str]()
+    for middle in middles:
+        end_s = middle.at_s + scenario.window_s / 2.0
+        ways = (middle.at_s, end_s, min(middle.at_s + horizon_s, scenario.duration_s))
+        best = int(np.argmax([_share(rollout, at.copy(), policy, ways) for policy in candidates]))
+        chosen.append(names[best])
+        at = rollout.play(at, candidates[best], middle.at_s)
+        good, sent = rollout.serve(middle, at)
+        ok, total = ok + good, total + sent
+        at = rollout.play(at, candidates[best], end_s)
+    return Room(static, ok / max(total, 1.0), tuple(chosen))
+
+
+def _whole(scenario: Scenario, seed: int, slices: tuple[Slice, ...]) -> Rollout:
+    """The whole run as a plan that begins with an empty world."""
+    world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
+    streams = list(generate_streams(scenario, seed))
+    open_s, close_s = (np.array([getattr(s, name) for s in streams]) for name in ("open_s", "close_s"))
+    plan = EstimatedFuture(Rows.of(Items.of(world, streams).rows), open_s, close_s)
+    return Rollout(empty_view(world), plan, slices, seed)
+
+
+def _share(rollout: Rollout, at: Bindings, policy: ScorePolicy, times_s: Sequence[float]) -> float:
+    """Success in slices at these times if the policy decides from here on."""
+    ok = total = 0.0
+    for time_s in times_s:
+        at = rollout.play(at, policy, time_s)
+        good, sent = rollout.serve(Slice(time_s, PIECE_S), at)
+        ok, total = ok + good, total + sent
+    return ok / max(total, 1.0)
+
+
+def _score_policy(name: str) -> ScorePolicy:
+    policy = policies.load("dispatch", name)
+    if not isinstance(policy, ScorePolicy):
+        raise RunError(
+            f"policy {name!r}: only score policies can be rolled forward; use some of {', '.join(ALL)}"
+        )
+    return policy

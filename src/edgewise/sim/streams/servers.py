@@ -1,7 +1,5 @@
 """Servers of a worker: which is free first, and whether that is soon enough."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from edgewise.core.compiled import kernel

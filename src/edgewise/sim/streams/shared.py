@@ -8,18 +8,18 @@ links to the end, and is lost.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import inner, kernel
+from edgewise.core.compiled import held, inner, kernel
 from edgewise.core.dispatch.state import Ways
-from edgewise.core.held import held
 from edgewise.sim.links.advance import pass_levels, soonest_change
-from edgewise.sim.links.net import FIFO, MESSAGES, Net, append, depart, forget, new_message
-from edgewise.sim.links.sort import take_sorted
+from edgewise.sim.links.fifo import soonest_there
+from edgewise.sim.links.net import FIFO, MESSAGES, depart, forget, look, new_message, next_look_s
 from edgewise.sim.streams.guests import ask
+from edgewise.sim.streams.lines import IN_LINE, SENDING, OnLinks, next_here_s, stand, take
 from edgewise.sim.streams.queues import (
     ENDED,
     FAILED,
@@ -35,33 +35,11 @@ from edgewise.sim.streams.queues import (
     make_query,
     send,
 )
-from edgewise.sim.streams.servers import may_begin, soonest
+from edgewise.sim.streams.servers import soonest
 
-SENDING, TURN = range(2)  # of `OnLinks.many`
-TOGETHER = 300  # messages that are carried on together, so that they stay in the cache
-AT_WORKERS = 3000  # so many wait at workers before these go on, each for a while
-COME, HERE, HOME = range(3)  # sinks: payloads that came, those that wait at workers, answers that came
-
-
-class OnLinks(NamedTuple):
-    """What of streams goes over shared links.
-
-    net: the links. epoch: (N,) how often a stream was moved. worker: (N,) where it sends, -1 nowhere. came_s:
-    (N,) when its last query came. sending: (N,) streams that send, the first `many[SENDING]` of them; next_s:
-    (N,) when each does next; `many[TURN]`: whose turn it is in this step. now_s: (1,) up to when all is done.
-    there: how many levels lie on the ways there. feeds_back: answers use links that payloads use.
-    """
-
-    net: Net
-    epoch: Ints
-    worker: Ints
-    came_s: Floats
-    sending: Ints
-    next_s: Floats
-    many: Ints
-    now_s: Floats
-    there: int
-    feeds_back: bool
+TOGETHER = 1000  # messages that are carried on together, so that they stay in the cache
+AT_WORKERS = 3000  # so many stand in line at workers before these go on, each for a while
+COME, HOME = range(2)  # sinks: payloads that are through, answers that came
 
 
 @kernel
@@ -81,18 +59,23 @@ def serve_until(
         rate_qps += s[x.sending[k]].rate_qps
     while x.now_s[0] < until_s:
         step_s = min(TOGETHER / rate_qps, 1.0) if x.many[SENDING] > 0 else np.inf
-        to_s = min(x.now_s[0] + step_s, until_s)
+        end_s = min(until_s, next_look_s(net))
+        to_s = min(x.now_s[0] + step_s, end_s)
         if x.feeds_back:  # what begins to be served in a step is answered after it
             to_s = min(to_s, max(next_start_s(x, w), np.nextafter(x.now_s[0], np.inf)))
         if not send_all(to_s, s, x, w, ways, seed):
             return False
         pass_levels(net, 0, x.there, to_s)
-        take_in(s, x, tally)
-        if to_s == until_s or x.feeds_back or net.many[net.sinks + HERE] > AT_WORKERS:
-            serve_all(to_s, s, x, w, ways, seed, tally)
+        if not take_in(s, x, tally):
+            return False
+        if to_s == end_s or x.feeds_back or x.many[IN_LINE] > AT_WORKERS:
+            for k in range(w.each.size):
+                if x.line[k].first >= 0 or w.each[k].held > 0:
+                    serve_one(k, to_s, s, x, w, ways, seed, tally)
             pass_levels(net, x.there, net.sinks, to_s)
             take_home(s, x, tally)
-        x.now_s[0], x.many[TURN] = to_s, 0
+        look(net, to_s)
+        x.now_s[0] = to_s
     return True
 
 
@@ -105,16 +88,18 @@ def next_start_s(x: OnLinks, workers: Workers) -> float:
     for row in range(net.sinks):
         for k in range(net.many[row]):
             if net.sharing == FIFO:
-                m = net.messages[net.lists[row, k]]
-                at_s = m.start_s if m.begun else m.at_s
-                found_s = min(found_s, max(at_s, m.due_s + m.wait_s))
+                found_s = min(found_s, soonest_there(net, net.messages[net.lists[row, k].slot]))
+    for j in range(net.links.size):
+        slot = net.links[j].first
+        while slot >= 0:
+            found_s = min(found_s, soonest_there(net, net.messages[slot]))
+            slot = net.messages[slot].left
     if net.sharing != FIFO:
         found_s = min(found_s, soonest_change(net))
-    for k in range(net.many[net.sinks + HERE]):
-        if net.when[net.sinks + HERE, k] >= x.now_s[0]:  # else it waits behind a batch
-            found_s = min(found_s, net.when[net.sinks + HERE, k])
     for k in range(workers.each.size):
         w, batch = workers.each[k], workers.batch[k]
+        if x.line[k].first >= 0 and w.held < w.max_batch:
+            found_s = min(found_s, max(x.queries[x.line[k].first].at_s, x.now_s[0]))
         if w.held > 0:
             ready_s = batch[0].arrival_s + w.timeout_s
             if w.held == w.max_batch:
@@ -126,23 +111,24 @@ def next_start_s(x: OnLinks, workers: Workers) -> float:
 @inner
 def send_all(until_s: float, s: Streams, x: OnLinks, workers: Workers, ways: Ways, seed: np.uint64) -> bool:
     """Let streams send all that leaves before `until_s`; as `serve_until` returns."""
-    while x.many[TURN] < x.many[SENDING]:
-        at = x.many[TURN]
+    at = 0
+    while at < x.many[SENDING]:
         if x.next_s[at] < until_s:
             i = x.sending[at]
-            q, cluster = s[i], workers.each[x.worker[i]].cluster
+            q, cluster = s[i], workers.each[x.sender[i].worker].cluster
+            way, route = ways[q.site, cluster], q.site * ways.shape[1] + cluster
             while q.state == WAITING and q.sent_s < until_s:
                 if x.net.free[MESSAGES] < 0:
                     return False
-                send(q, ways[q.site, cluster], seed)
+                tx_s = send(q, way, seed)
                 q.before_s = q.arrival_s
-                post(i, s, x, ways, cluster)
+                post(x, i, q, way, route, tx_s)
                 make_query(q, seed)
             x.next_s[at] = q.sent_s
             if q.state == ENDED:
                 send_no_more(at, x)
                 continue
-        x.many[TURN] += 1
+        at += 1
     return True
 
 
@@ -154,50 +140,39 @@ def send_no_more(at: int, x: OnLinks) -> None:
 
 
 @inner
-def post(i: int, s: Streams, x: OnLinks, ways: Ways, cluster: int) -> None:
+def post(x: OnLinks, i: int, q: Any, way: Any, route: int, tx_s: float) -> None:
     """Stream `i`'s query sets out; `send` has said when it would be there with every link to itself."""
-    net, q, slot = x.net, s[i], new_message(x.net)
-    m, way = net.messages[slot], ways[q.site, cluster]
-    m.who, m.number, m.epoch, m.sink = i, q.number - 1, x.epoch[i], COME
-    m.route = q.site * ways.shape[1] + cluster
+    slot = new_message(x.net)
+    m = x.net.messages[slot]
+    m.who, m.number, m.epoch, m.sink, m.route = i, q.number - 1, x.sender[i].epoch, COME, route
     m.bits, m.sent_s, m.back_s, m.due_s = q.size_bytes * 8.0, q.sent_s, q.back_s, q.arrival_s
-    m.answer_s = q.answer_bytes * 8.0 / way.bps
-    m.base_s, m.tx_s = max(q.sent_s, q.from_s) + way.access_s, m.bits / way.bps
+    m.answer_s = q.answer_bytes * 8.0 / way.bps if q.answer_bytes > 0.0 else 0.0
+    m.base_s, m.tx_s = max(q.sent_s, q.from_s) + way.access_s, tx_s
     m.there_s = max(m.due_s - m.base_s - m.tx_s, 0.0)
-    depart(net, slot)
+    depart(x.net, slot, m)
 
 
 @inner
-def take_in(s: Streams, x: OnLinks, tally: Tally) -> None:
-    """Payloads that came wait at their workers; queries of a stream do not overtake."""
-    net = x.net
-    for k in range(net.many[net.sinks + COME]):
-        slot = net.lists[net.sinks + COME, k]
+def take_in(s: Streams, x: OnLinks, tally: Tally) -> bool:
+    """Payloads that are through come to their workers; queries of a stream do not overtake."""
+    net, many = x.net, x.net.many[x.net.sinks + COME]
+    if x.many[IN_LINE] + many > x.queries.size:
+        return False
+    for k in range(many):
+        slot = net.lists[net.sinks + COME, k].slot
         m = net.messages[slot]
-        if m.lost or m.epoch != x.epoch[m.who]:
+        sender = x.sender[m.who]
+        if m.lost or m.epoch != sender.epoch:
             lose(s[m.who], m.sent_s, FAILED, tally)
             forget(net, slot)
             continue
-        m.at_s = max(m.at_s, x.came_s[m.who])
-        x.came_s[m.who] = m.at_s
-        m.place = x.worker[m.who]
-        append(net, net.sinks + HERE, slot, m.place, m.at_s)
+        sender.came_s = max(m.at_s, sender.came_s)
+        h = x.queries[stand(x, sender.worker, m.who, m.number, sender.came_s)]
+        h.epoch, h.sent_s, h.back_s, h.slot = m.epoch, m.sent_s, m.back_s, slot
+        if m.answer_s == 0.0:
+            forget(net, slot)
     net.many[net.sinks + COME] = 0
-
-
-@inner
-def serve_all(
-    until_s: float, s: Streams, x: OnLinks, workers: Workers, ways: Ways, seed: np.uint64, tally: Tally
-) -> None:
-    """Every worker serves what starts before `until_s`, and keeps the rest."""
-    net, here = x.net, x.net.sinks + HERE
-    take_sorted(net, net.messages, here, workers.each.size)
-    for k in range(workers.each.size):
-        end = net.starts[k + 1]
-        if net.starts[k] == end and workers.each[k].held == 0:
-            continue
-        for at in range(serve_one(k, until_s, s, x, workers, ways, seed, tally), end):
-            append(net, here, net.slots[at], k, net.keys[at])
+    return True
 
 
 @inner
@@ -210,67 +185,32 @@ def serve_one(
     ways: Ways,
     seed: np.uint64,
     tally: Tally,
-) -> int:
-    """`queues.advance_worker` on the messages that wait at worker `k`; the first that still does."""
-    at, end = x.net.starts[k], x.net.starts[k + 1]
-    w, servers, batch = workers.each[k], workers.servers[k], workers.batch[k]
+) -> None:
+    """`queues.advance_worker` on the queries in line at worker `k`."""
+    w, servers, batch, line = workers.each[k], workers.servers[k], workers.batch[k], x.line[k]
     while True:
-        at = next_here(at, end, s, x, tally)
+        here_s = next_here_s(line, until_s, s, x, tally)
         if w.held == 0:
-            if at == end or x.net.keys[at] >= until_s:
-                return at
-            at = take(at, w, servers, batch, s, x)
+            if here_s >= until_s:
+                return
+            take(line, w, servers, batch, s, x)
             if w.held == 0:
                 continue
         first = soonest(w, servers)
         free_s = servers[first].free_s
         start_s = max(free_s, batch[0].arrival_s + w.timeout_s)
         while w.held < w.max_batch:
-            at = next_here(at, end, s, x, tally)
-            if at == end or x.net.keys[at] > start_s or x.net.keys[at] >= until_s:
+            here_s = next_here_s(line, until_s, s, x, tally)
+            if here_s > start_s or here_s >= until_s:
                 break
-            at = take(at, w, servers, batch, s, x)
+            take(line, w, servers, batch, s, x)
         if w.held == w.max_batch:
             start_s = max(free_s, batch[w.held - 1].arrival_s)
         if start_s >= until_s:
-            return at
+            return
         begin(k, first, start_s, s, workers, seed)
         reply(w, servers[first], workers.sojourn_s[k, first], batch, s, x, ways, tally)
         w.held = 0
-
-
-@inner
-def next_here(at: int, end: int, s: Streams, x: OnLinks, tally: Tally) -> int:
-    """The next message whose stream has not been moved since; others are lost."""
-    while at < end:
-        slot = x.net.slots[at]
-        m = x.net.messages[slot]
-        if m.epoch == x.epoch[m.who]:
-            break
-        lose(s[m.who], m.sent_s, FAILED, tally)
-        forget(x.net, slot)
-        at += 1
-    return at
-
-
-@inner
-def take(at: int, w: Any, servers: Any, batch: Any, s: Streams, x: OnLinks) -> int:
-    """Take a message into worker `w`'s batch; it is kept where an answer will need links.
-
-    A request that could not begin by its deadline is dropped.
-    """
-    slot = x.net.slots[at]
-    m, h = x.net.messages[slot], batch[w.held]
-    q = s[m.who]
-    if q.size_bytes >= 0.0 or may_begin(q, w, servers):
-        h.stream, h.number, h.slot = m.who, m.number, slot
-        h.sent_s, h.arrival_s, h.back_s = m.sent_s, m.at_s, m.back_s
-        w.held += 1
-    if q.size_bytes < 0.0:
-        q.state = ENDED
-    if q.answer_bytes == 0.0:
-        forget(x.net, slot)
-    return at + 1
 
 
 @inner
@@ -305,7 +245,7 @@ def post_back(h: Any, finish_s: float, q: Any, x: OnLinks, ways: Ways, cluster: 
     m.tx_s = m.bits / x.net.routes[m.route].bps
     m.due_s += m.tx_s - m.answer_s  # the way back may have less left than the way there
     m.there_s = max(h.back_s - way.access_s - m.answer_s, 0.0)
-    depart(x.net, h.slot)
+    depart(x.net, h.slot, m)
 
 
 @inner
@@ -313,7 +253,7 @@ def take_home(s: Streams, x: OnLinks, tally: Tally) -> None:
     """Answers reach their clients."""
     net = x.net
     for k in range(net.many[net.sinks + HOME]):
-        slot = net.lists[net.sinks + HOME, k]
+        slot = net.lists[net.sinks + HOME, k].slot
         m = net.messages[slot]
         if m.lost:
             lose(s[m.who], m.sent_s, FAILED, tally)
@@ -335,7 +275,7 @@ def attach(
     for k in range(streams.size):
         i = streams[k]
         if drop_until(s, i, now_s[k], REJECTED, seed, tally):
-            carried.worker[i] = worker[k]
+            carried.sender[i].worker = worker[k]
             carried.sending[carried.many[SENDING]], carried.next_s[carried.many[SENDING]] = i, s[i].sent_s
             carried.many[SENDING] += 1
 
@@ -343,23 +283,19 @@ def attach(
 @kernel
 def join(i: int, k: int, at_s: float, work_s: float, begin_by_s: float, s: Streams, carried: OnLinks) -> bool:
     """Request `i` comes to worker `k`, see `guests.ask`; whether there is room."""
-    net = carried.net
-    slot = new_message(net)
-    if slot < 0:
+    if carried.many[IN_LINE] == carried.queries.size:
         return False
-    m = net.messages[slot]
-    m.who, m.number, m.epoch, m.sink, m.place = i, 0, carried.epoch[i], COME, k
-    m.at_s, m.sent_s, m.back_s = at_s, 0.0, 0.0
+    h = carried.queries[stand(carried, k, i, 0, max(at_s, carried.now_s[0]))]  # who is here begins, or waits
+    h.epoch, h.at_s, h.sent_s, h.back_s = carried.sender[i].epoch, at_s, 0.0, 0.0
     ask(s[i], at_s, work_s, begin_by_s)
-    append(net, net.sinks + HERE, slot, k, max(at_s, carried.now_s[0]))  # who is here begins, or waits
     return True
 
 
 @kernel
 def detach(i: int, k: int, s: Streams, carried: OnLinks, workers: Workers) -> None:
     """Stream `i` sends no more to worker `k`; what it sent is lost, and what is held there is forgotten."""
-    carried.epoch[i] += 1
-    carried.came_s[i] = s[i].before_s = 0.0
+    carried.sender[i].epoch += 1
+    carried.sender[i].came_s = s[i].before_s = 0.0
     for j in range(workers.each[k].held if s[i].answer_bytes > 0.0 else 0):
         if workers.batch[k, j].stream == i:
             forget(carried.net, workers.batch[k, j].slot)
@@ -377,19 +313,3 @@ def lose_rest(s: Streams, carried: OnLinks, tally: Tally) -> None:
         if m.number >= 0 and m.sink <= HOME:
             lose(s[m.who], m.sent_s, FAILED, tally)
             forget(carried.net, slot)
-
-
-@kernel
-def waiting(now_s: float, carried: OnLinks, workers: Workers) -> Floats:
-    """(W,) queries waiting or in service at `now_s`, up to which all has been served."""
-    net, queue = carried.net, np.zeros(workers.each.size)
-    for k in range(net.many[net.sinks + HERE]):
-        m = net.messages[net.lists[net.sinks + HERE, k]]
-        if m.at_s <= now_s and m.epoch == carried.epoch[m.who]:
-            queue[m.place] += 1.0
-    for k in range(queue.size):
-        queue[k] += workers.each[k].held
-        for c in range(workers.each[k].servers):
-            if workers.servers[k, c].free_s > now_s:
-                queue[k] += workers.servers[k, c].serving
-    return queue

@@ -1,14 +1,19 @@
-"""From streams, a world and a timeline to the arrays of `sim.streams.queues`, and back to records."""
+"""From streams, a world and a timeline to the arrays of `sim.streams.queues`, and back to records.
 
-from __future__ import annotations
+`Outcome` is what one run left behind: records, and the conversation with the decision core.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints
+from edgewise.core.dispatch.events import Bind, Command, Refuse, Release
+from edgewise.core.dispatch.policy import OPEN
+from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.core.sojourns import DELAY_BINS
 from edgewise.core.world import World
@@ -145,3 +150,44 @@ def worker_records(world: World, busy_s: Floats, duration_s: float) -> dict[str,
 
 def _zeros(shape: int | tuple[int, ...], kind: np.dtype[Any]) -> Any:
     return np.zeros(shape, dtype=kind).view(np.recarray)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one run left behind.
+
+    Attributes:
+        streams, windows: columns of the two record tables.
+        core: the decision core as it stood at the end.
+        log: the conversation with the core; `commands` spells it out.
+        use: columns of the tables of `edgewise.report.use` that streams know of.
+    """
+
+    streams: dict[str, Any]
+    windows: dict[str, Any]
+    core: DispatchCore
+    log: "list[Said]"
+    use: dict[str, dict[str, Any]]
+
+    @property
+    def commands(self) -> list[tuple[float, Command]]:
+        """(time, command) in order."""
+        return [pair for said in self.log for pair in said.pairs()]
+
+
+@dataclass(slots=True)
+class Said:
+    """Commands of the core: those of one event, or those of many streams played at once."""
+
+    time_s: float
+    commands: list[Command]
+    played: tuple[NDArray[Any], ...] = ()  # time, kind, stream, worker, reason
+
+    def pairs(self) -> Iterator[tuple[float, Command]]:
+        """Each command with its time."""
+        yield from ((self.time_s, command) for command in self.commands)
+        for time_s, kind, i, w, why in zip(*(column.tolist() for column in self.played), strict=True):
+            if kind == OPEN:
+                yield time_s, Bind(i, w) if w >= 0 else Refuse(i, REASONS[Violation(why)])
+            elif w >= 0:
+                yield time_s, Release(i, w)

@@ -29,8 +29,8 @@ LOWER_BIN = np.searchsorted(LONGEST_S, _STARTS_S)  # of a cell
 FINE_BITS = 47
 FIRST_FINE = int(LONGEST_S[0].view(np.int64) >> FINE_BITS)
 DELAY_CELLS = int(LONGEST_S[-1].view(np.int64) >> FINE_BITS) - FIRST_FINE + 1
+# (DELAY_CELLS + 1,) delays at which cells begin and end.
 CELL_ENDS_S = (np.arange(FIRST_FINE, FIRST_FINE + DELAY_CELLS + 1) << FINE_BITS).view(np.float64)
-"""(DELAY_CELLS + 1,) delays at which cells begin and end."""
 
 
 @kernel

@@ -1,26 +1,84 @@
 """Rules for requests, each one kernel: the same in thousands of simulated worlds and at a live gateway.
 
+A new one is a kernel `rule(system, view, world, b, memory) -> station` and a subclass of `KernelDispatch`
+that names it, with the decorator `@policy("name")`. The batched simulation compiles the kernel in;
+`decide` calls the same kernel on any view, live too.
+
 Index b is the site, k the station (0 the cloud), s the service of the head.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import inner, kernel
+from edgewise.core.compiled import held, inner, kernel
 from edgewise.core.dispatch.request_rules import stays, way_s
-from edgewise.core.held import held
-from edgewise.core.keyed import Purpose, uniform_of
+from edgewise.core.keyed import Key, Purpose, uniform_of
 from edgewise.core.ledger import has_room
 from edgewise.core.orchestrate import HOLD, ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
-from edgewise.policies.dispatch.requests.base import KernelDispatch
-from edgewise.policies.dispatch.requests.stations import STATION_FEATURES, by_weights
+from edgewise.policies.dispatch.requests.features import STATION_FEATURES, by_weights
 from edgewise.policies.registry import policy
+
+
+class RequestDispatch:
+    """Base of all that ship: they see many worlds at once."""
+
+    decision, of, batched = "dispatch", "requests", True
+    name = ""
+
+    def reset(self, world: System, key: Key) -> None:
+        """Remember the system; draws come from `view.seed`."""
+        self.system = world
+
+
+class KernelDispatch(RequestDispatch):
+    """Base of policies that are one kernel.
+
+    Attributes:
+        rule: rule(system, view, world, b, memory) -> station of the head of site b, or HOLD.
+        memory: arrays of the kernel's own.
+    """
+
+    rule: Any  # a numba dispatcher, or under EDGEWISE_JIT=0 a plain function: set as a staticmethod
+    in_worlds: Any = None  # a kernel that fills (W, B) stations and is kept on disk; None: made of `rule`
+    memory: Floats = np.zeros(1)
+
+    def decide(self, view: ReplicaView) -> Ints:
+        """(W, B) what the kernel decides for each head."""
+        stations = np.empty(view.site.shape, dtype=np.int64)
+        (self.in_worlds or in_worlds(self.rule))(self.system, view, self.memory, stations)
+        return stations
+
+
+@cache
+def at_sites(rule: Callable[..., int]) -> Callable[..., None]:
+    """Kernel (system, view, world, memory, stations) that fills (B,) with what `rule` says for world w."""
+
+    @kernel(allocates=False, cache=False)
+    def decide_at_sites(system: System, view: ReplicaView, world: int, memory: Any, stations: Ints) -> None:
+        for b in range(stations.size):
+            stations[b] = rule(system, view, world, b, memory) if view.site[world, b].head >= 0 else HOLD
+
+    return decide_at_sites
+
+
+@cache
+def in_worlds(rule: Callable[..., int]) -> Callable[..., None]:
+    """Kernel (system, view, memory, stations) that fills (W, B) stations."""
+    decide_at_sites = at_sites(rule)
+
+    @kernel(allocates=False, cache=False)
+    def decide_in_worlds(system: System, view: ReplicaView, memory: Any, stations: Ints) -> None:
+        for world in range(stations.shape[0]):
+            decide_at_sites(system, view, world, memory, stations[world])
+
+    return decide_in_worlds
+
 
 POLICY = int(Purpose.POLICY)
 
@@ -262,7 +320,7 @@ class DeadlineQueue(RequestRule):
 
 
 class Weighted(RequestRule):
-    """The station with the largest linear score of its features; see the module `stations`.
+    """The station with the largest weighted sum of its features; weights fit one system.
 
     Args:
         weights: (F + 1,) of STATION_FEATURES, and the log of the width of each site's own draw.

@@ -1,0 +1,336 @@
+"""Replicas and nodes as they are: who is there, and which images are where.
+
+What becomes of requests there is `replicas`'; here replicas come, go and break, rarely. A node that
+fails takes what its replicas have. Forbidden here: rules about scheduling; they are the cores'.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgewise.arrays import Floats, Ints, figure
+from edgewise.core.dispatch.request_rules import CLOUD, SLACK_S
+from edgewise.core.dispatch.requests import DeskRoom
+from edgewise.core.pulls import Pull, Pulls
+from edgewise.model.services import Services
+from edgewise.sim.requests import replicas as compiled
+from edgewise.sim.requests.state import LOST, NONE, RequestRun, longer
+from edgewise.sim.slots.replica_kernels import varied_s
+from edgewise.sim.slots.replica_state import WORKED_ON
+from edgewise.sim.streams.guests import Guests
+
+Outages = Mapping[int, Sequence[tuple[float, float]]]
+"""Of the way from the cloud to a site, by its index: from when to when, in order."""
+NO_OUTAGES: Outages = MappingProxyType({})
+
+
+def after_outages(begin_s: float, end_s: float, outages: Sequence[tuple[float, float]]) -> float:
+    """When what would last from `begin_s` to `end_s` ends, if it stands still in outages, in order."""
+    for down_s, up_s in outages:
+        if begin_s < up_s and down_s < end_s:
+            end_s += up_s - max(down_s, begin_s)
+    return end_s
+
+
+class Images(NamedTuple):
+    """How images come to nodes where links are shared: all at once, with reserved rates.
+
+    Attributes:
+        ways: (N,) to each node, as `pulls` calls them.
+        paths: (N,) links of these.
+    """
+
+    pulls: Pulls
+    ways: tuple[int, ...]
+    paths: tuple[Ints, ...]
+
+
+class ReplicaServer:
+    """A replica as it really is: a row of `RequestRun.server`.
+
+    The cloud has one for each service that works on many requests at once.
+    """
+
+    service, station, serves, wanted, up = map(figure, ("service", "station", "serves", "wanted", "up"))
+    waiting, working, starts, broken = map(figure, ("waiting", "working", "starts", "broken"))
+    worker = figure("worker")
+
+    def __init__(self, name: str, queues: ReplicaQueues, row: int) -> None:
+        self.name, self._queues, self.row = name, queues, row
+
+    @property
+    def record(self) -> Any:
+        """The row."""
+        return self._queues.run.server[self.row]
+
+    @property
+    def work(self) -> list[int]:
+        """Requests that are worked on, in the order in which that began."""
+        run = self._queues.run
+        mine = np.flatnonzero((run.stands["server"] == self.row) & (run.request["state"] == WORKED_ON))
+        found: list[int] = mine[np.argsort(run.stands["begun"][mine])].tolist()
+        return found
+
+
+class ReplicaQueues:
+    """Stations of one world.
+
+    Args:
+        services: those without `cloud` workers have as many replicas in the cloud as fit there.
+        run: without replicas.
+        room: where its desks grow.
+        images: how they come; of outages alone: one after the other over the ways from the cloud.
+        guests: queues of streams' workers that services use, if there are any.
+    Attributes:
+        replicas: by name, those of the cloud included.
+        image_bytes: pulled so far.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        run: RequestRun,
+        room: DeskRoom,
+        images: Images | Outages = NO_OUTAGES,
+        guests: Guests | None = None,
+    ) -> None:
+        self.services, self.system, self._run, self._room = services, services.system, run, room
+        self._guests = guests
+        self._numbers, self._names = itertools.count(), list[str]()
+        self._images = images if isinstance(images, Images) else None
+        self._outages = NO_OUTAGES if isinstance(images, Images) else images
+        self._pulls = [list[Pull]() for _ in range(self.system.nodes)]
+        self._layers: list[dict[int, float]] = [{} for _ in range(self.system.nodes)]  # when they are there
+        self._down_free_s = self.image_bytes = 0.0
+        self.replicas: dict[str, ReplicaServer] = {}
+        self._at_workers: list[int] = []  # rows of those that have a worker's queue
+        for s in range(self.system.services):
+            self._first_replicas(s)
+
+    def _first_replicas(self, s: int) -> None:
+        first, cloud = self.system.first_machine[1], self.services.cloud[s]
+        if not cloud:
+            needs = [max(self.system.service_cpu_cores[s], 1e-9), self.system.service_memory_bytes[s]]
+            room = int(np.floor(self._run.has[:first] / needs).min(axis=1).sum())
+            self._add(f"cloud-{self.services.names[s]}", s, CLOUD, max(room, 1)).up = True
+        for name in cloud:
+            server = self._add(name, s, CLOUD)
+            server.up = True
+            if self._guests is not None:
+                server.worker = self._guests.workers[name]
+                server.serves = self._guests.serves(server.worker)
+                self._at_workers.append(server.row)
+        for n in np.flatnonzero(self.system.initial[:, s]).tolist():
+            self._layers[n] |= {layer: 0.0 for layer in self._needed(s)}
+            for _ in range(self.system.initial[n, s]):
+                self._new(n, s).up = True
+
+    @property
+    def run(self) -> RequestRun:
+        """All of the run; its desks may have grown."""
+        if self._run.desks is not self._room.desks:
+            self._run = self._run._replace(desks=self._room.desks)
+        return self._run
+
+    @property
+    def now_s(self) -> float:
+        """The time."""
+        return float(self._run.clock["now_s"][0])
+
+    def name(self, row: int) -> str:
+        """Of a replica that there is or was."""
+        return self._names[row]
+
+    def make_room(self, events: int = 0) -> None:
+        """Make room for twice as many events, or for so many more."""
+        held = self._run.events.size
+        self._run = self._run._replace(events=longer(self._run.events, 2 * held + events))
+
+    def row(self, name: str) -> int:
+        """The other way."""
+        return self._names.index(name)
+
+    def know(self, d: int, server: int, row: int) -> None:
+        """A desk knows a replica by a row of its own; -1: no longer."""
+        run = self.run
+        if run.server_of.shape[1] < run.desks.order.shape[1]:
+            run = self._run = run._replace(server_of=longer(run.server_of, run.desks.order.shape[1]))
+        run.row_of[d, server] = row
+        if row != NONE:
+            run.server_of[d, row] = server
+
+    # replicas
+
+    def add(self, node: int, service: int) -> str:
+        """Pull the layers that lack, start a replica, and give its name."""
+        server = self._new(node, service)
+        self._fetch(server)
+        return server.name
+
+    def forget(self, server: ReplicaServer) -> None:
+        """A replica's process has ended."""
+        run, clock = self.run, self.run.clock[0]
+        kept = run.alive[: clock.servers]
+        kept = kept[kept != server.row]
+        run.alive[: kept.size], clock.servers = kept, kept.size
+        run.free[self.system.first_machine[server.station]] += run.holds[server.service]
+        del self.replicas[server.name]
+
+    def fail_node(self, node: int) -> None:
+        """Replicas there break, and what they had is lost."""
+        run, station = self.run, node + 1
+        run.down[station] = True
+        self._fetch_no_more(node)
+        had, i = list[int](), int(run.first[station])
+        while i != NONE:
+            had.append(i)
+            i = int(run.stands[i].behind)
+        run.first[station], run.clock[0].waiting = NONE, run.clock[0].waiting - len(had)
+        for server in self._on(node):
+            had += (work := server.work)
+            server.up, server.waiting, server.starts = False, 0, server.starts + 1
+            for i in work:
+                compiled.release(run, i)
+        self.make_room(len(had))
+        for i in had:
+            compiled.leave(self.run, i, LOST)
+
+    # streams' workers
+
+    def share(self, i: int) -> None:
+        """A request waits among the queries of streams, first come first served, as live."""
+        run, guests = self.run, self._guests
+        assert guests is not None, "whose worker it is has guests"
+        r, worker = run.request[i], int(run.server[run.stands[i].server].worker)
+        back_s = float(run.back_s[r.site, CLOUD] + run.answer_s[r.service, CLOUD])
+        begin_by_s = float(r.deadline_s) + SLACK_S - float(r.service_s) - back_s
+        took_s = varied_s(self.system.service_deviation, run.clock[0].seed, i, float(r.service_s))
+        guests.come(i, worker, self.now_s, took_s, begin_by_s if self.system.drops else math.inf)
+
+    def left(self, i: int, at_s: float, dropped: bool, queued: int) -> None:
+        """What becomes of a request among queries is known."""
+        if self.run.clock[0].events == self.run.events.size:
+            self.make_room()
+        compiled.left(self.run, i, at_s, dropped, queued)
+
+    def look(self, queue: Floats) -> None:
+        """Note how many are at (W,) workers."""
+        server = self.run.server
+        server["waiting"][self._at_workers] = queue[server["worker"][self._at_workers]]
+
+    def change_workers(self, node: str, up: bool) -> None:
+        """Streams' workers on a node of the cloud fail, and lose what they have of services; or are back."""
+        for server in self.replicas.values():
+            if self._guests is not None and self._guests.nodes.get(server.name) == node:
+                server.up, server.waiting = up, 0
+                had = self._guests.lose(server.worker)
+                self.make_room(len(had))
+                for i in had:
+                    compiled.leave(self.run, i, LOST)
+
+    # nodes
+
+    def repair_node(self, node: int) -> None:
+        """Its replicas start again."""
+        self.run.down[node + 1] = False
+        for server in self._on(node):
+            self._fetch(server)
+
+    def _on(self, node: int) -> list[ReplicaServer]:
+        return [server for server in self.replicas.values() if server.station == node + 1]
+
+    def _start(self, server: ReplicaServer, there_s: float) -> None:
+        if self.run.clock[0].events == self.run.events.size:
+            self.make_room()
+        compiled.start(self.run, server.row, there_s + self.system.start_delay_s)
+
+    def _new(self, n: int, s: int) -> ReplicaServer:
+        name = f"{self.services.names[s]}-{self.services.nodes[n]}-{next(self._numbers)}"
+        server = self._add(name, s, n + 1)
+        self._run.free[self.system.first_machine[n + 1]] -= self._run.holds[s]
+        return server
+
+    def _add(self, name: str, s: int, station: int, serves: int = 1) -> ReplicaServer:
+        run, row = self.run, len(self._names)
+        if row == run.server.size:
+            size = 2 * row + 8
+            run = self._run = run._replace(
+                server=longer(run.server, size), row_of=longer(run.row_of, size),
+                alive=longer(run.alive, size), told=longer(run.told, size),
+            )  # fmt: skip
+        self._names.append(name)
+        server = self.replicas[name] = ReplicaServer(name, self, row)
+        server.service, server.station, server.serves, server.wanted = s, station, serves, True
+        server.worker = NONE
+        run.row_of[:, row] = NONE
+        run.alive[run.clock[0].servers] = row
+        run.clock[0].servers += 1
+        return server
+
+    def _needed(self, service: int) -> list[int]:
+        return [int(layer) for layer in np.flatnonzero(self.system.needs_layer[service])]
+
+    def _fetch(self, server: ReplicaServer) -> None:
+        """Pull the layers that lack; the replica starts when all are there. A dead node pulls nothing."""
+        node = server.station - 1
+        if self.run.down[server.station]:
+            return
+        if self._images is None:
+            self._start(server, self._pulled_s(node, server.service))
+            return
+        lacking = [layer for layer in self._needed(server.service) if layer not in self._layers[node]]
+        if lacking:
+            size_bytes = float(self.system.layer_bytes[lacking].sum())
+            self.image_bytes += size_bytes
+            self._layers[node] |= dict.fromkeys(lacking, math.inf)
+            pulls, ways, paths = self._images
+            given = (ways[node], paths[node], 8.0 * size_bytes, partial(self._fetched, node, lacking))
+            self._pulls[node].append(pulls.begin(self.now_s, *given))
+        self._start_if_there(server)
+
+    def _fetched(self, node: int, layers: list[int]) -> None:
+        """The last byte of some layers has left the cloud."""
+        there_s = self.now_s + float(self.system.delay_s[self.system.site_of[node], CLOUD])
+        self._layers[node] |= dict.fromkeys(layers, there_s)
+        for server in self._on(node):
+            if not server.up:
+                self._start_if_there(server)
+
+    def _fetch_no_more(self, node: int) -> None:
+        """What a node has not got whole is lost with it."""
+        if self._images is not None:
+            for pull in self._pulls[node]:
+                self._images.pulls.cancel(self.now_s, pull)
+        self._pulls[node], now_s = [], self.now_s
+        self._layers[node] = {k: at_s for k, at_s in self._layers[node].items() if at_s <= now_s}
+
+    def _start_if_there(self, server: ReplicaServer) -> None:
+        layers = self._layers[server.station - 1]
+        there_s = max((layers[layer] for layer in self._needed(server.service)), default=0.0)
+        if there_s < math.inf:
+            self._start(server, max(self.now_s, there_s))
+
+    def _pulled_s(self, node: int, service: int) -> float:
+        """When the image is there: its layers come one after the other over the way from the cloud.
+
+        One that stands still, for its way is down, holds up no other.
+        """
+        system, there_s, layers = self.system, self.now_s, self._layers[node]
+        for layer in self._needed(service):
+            if layer not in layers:
+                size_bytes = float(system.layer_bytes[layer])
+                self.image_bytes += size_bytes
+                begin_s = max(self.now_s, self._down_free_s)
+                self._down_free_s = begin_s + 8.0 * size_bytes / system.wan_bps
+                site = int(system.site_of[node])
+                got_s = after_outages(begin_s, self._down_free_s, self._outages.get(site, ()))
+                layers[layer] = got_s + float(system.delay_s[site, CLOUD])
+            there_s = max(there_s, layers[layer])
+        return there_s

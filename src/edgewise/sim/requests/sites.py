@@ -1,0 +1,397 @@
+"""Requests of services, event by event: a core at each site decides, as live.
+
+A site knows its own requests exactly, and of replicas and others' requests what it was last told, once in a
+period and with a lag. A replica that is to go serves until every site has heard of it. What is lost with a
+node its site sends elsewhere. An outcome is written when work ends. Draws are those of the engine of slots,
+and so are links, unless all work of a run shares them. Forbidden here: rules about scheduling.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgewise.arrays import Floats, Records
+from edgewise.core.dispatch.events import ReplicaChanged, ReplicaForgotten, RequestEvent
+from edgewise.core.dispatch.requests import DeskRoom, RequestCore
+from edgewise.core.orchestrate import RequestPolicy, Requests
+from edgewise.core.orchestrate.core import ReplicaSeen, RequestsCounted
+from edgewise.errors import PolicyError
+from edgewise.model.services import Services
+from edgewise.policies.dispatch.requests.rules import KernelDispatch, by_rule
+from edgewise.sim.links import riders
+from edgewise.sim.links.wires import Wires, no_wire
+from edgewise.sim.requests import loop
+from edgewise.sim.requests.news import News, gather, hear, note
+from edgewise.sim.requests.notes import Note, take_notes
+from edgewise.sim.requests.queues import NO_OUTAGES, Images, Outages, ReplicaQueues, ReplicaServer
+from edgewise.sim.requests.riding import ride
+from edgewise.sim.requests.state import GATHERED, HEARD, NONE, Stop, new_run
+from edgewise.sim.slots import replica_state as k
+from edgewise.sim.streams.guests import Guests
+
+MOST = 10_000  # replicas that may be added in a frame: no limit
+
+
+class Beside(NamedTuple):
+    """What is there beside requests.
+
+    Attributes:
+        images: see `ReplicaQueues`.
+        wires: links that others use too; None: as in the engine of slots.
+        guests: see `ReplicaQueues`.
+    """
+
+    images: Images | Outages = NO_OUTAGES
+    wires: Wires | None = None
+    guests: Guests | None = None
+
+
+ALONE = Beside()
+
+
+def compiled(policy: Any) -> Floats | None:
+    """The memory of a policy that is `by_rule` and nothing else."""
+    asked = "decide" not in vars(policy) and getattr(type(policy), "decide", None) is KernelDispatch.decide
+    return policy.memory if asked and policy.rule is by_rule else None
+
+
+class RequestSites:
+    """One run.
+
+    Args:
+        services: see `ReplicaQueues`.
+        requests: what arrives; the first of its worlds.
+        make: makes the policy of a site.
+        seed: of delays, service times and policies.
+        frames: how long news are gathered and what is counted, in frames.
+        news: of other sites' requests and of replicas.
+        beside: what is there, if it is not alone.
+        notes: places for what sites are told and say until it is read, as it goes on; 0: nobody reads it.
+    Attributes:
+        cores: of each site.
+        tally: (F, COLUMNS) counts and bytes of each frame.
+        queues: replicas and nodes as they are.
+        log: what sites were told and said, if it is noted.
+        going: names of replicas that are to go.
+        stirred: how often something may have changed that `seen` tells.
+        calm_s: only news happen before, which nobody will know any more; -inf: something happens.
+    Raises:
+        PolicyError: a site cannot decide by it, or it does not fit the services.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        requests: Requests,
+        make: Callable[[], RequestPolicy],
+        seed: int,
+        frames: int,
+        news: News,
+        beside: Beside = ALONE,
+        notes: int = 0,
+    ) -> None:
+        images, wires, guests = beside
+        self.services, self.system, self.news = services, services.system, news
+        self.frame_s = self.system.frame_slots * self.system.slot_s
+        made = [make() for _ in range(self.system.sites)]
+        if not getattr(made[0], "live", True):
+            raise PolicyError(
+                f"policy {made[0].name!r} needs to know the requests of all sites; use `gateways: one`"
+            )
+        rows = k.request_rows(self.system, requests)[0]
+        room = DeskRoom(services, np.arange(self.system.sites), seed, rows.size)
+        self.cores = [RequestCore(services, b, policy, seed, room=room) for b, policy in enumerate(made)]
+        memory = [compiled(core.adviser.policy) for core in self.cores]
+        times = {
+            "seed": seed & 0xFFFFFFFFFFFFFFFF, "period_s": news.period_s, "lag_s": news.lag_s,
+            "requests": int(requests.count[0]), "rule": all(each is not None for each in memory),
+            "wired": wires is not None,
+        }  # fmt: skip
+        known = memory[0] if memory[0] is not None else np.zeros(1)
+        run = new_run(services, room.desks, rows, frames, times, known, notes)
+        self.tally, self._wires, self.log = run.tally, wires, list[Note]()
+        self.queues = ReplicaQueues(services, run, room, images, guests)
+        self._guests = guests
+        if guests is not None:
+            guests.ended, guests.looked, guests.look_s = self.queues.left, self._looked, news.period_s
+            if wires is None:  # else it is a rider's
+                guests.run = self.run
+        self._on = no_wire() if wires is None else wires.add(self)
+        if wires is not None:
+            run.route[:] = [
+                [[wires.way(b, cluster, back) for cluster in services.clusters] for b in range(len(made))]
+                for back in (False, True)
+            ]
+        self.going, self.stirred = set[str](), 0
+        self._changed_s, self.calm_s, self._asleep_s = 0.0, -math.inf, -math.inf  # see `_calm_until_s`
+        self._was_restless = True
+        self._looks: list[tuple[float, Floats]] = []  # since it fell asleep
+        self._counted = np.zeros(self.system.services, dtype=np.int64)  # arrivals, at the last frame
+        self.tell()
+        gather(self.queues.run, 0)
+
+    @property
+    def rows(self) -> Records:
+        """(R,) `REQUEST`, what became of each."""
+        return self.queues.run.request
+
+    @property
+    def now_s(self) -> float:
+        """Everything before it has happened."""
+        return self.queues.now_s
+
+    def advance(self, to_s: float) -> None:
+        """Let everything happen before `to_s`."""
+        if self._wires is not None:
+            self._wires.advance(to_s)
+        elif self._guests is not None:
+            self._guests.advance(to_s)
+        else:
+            self.run(to_s)
+        self.queues.run.clock["now_s"] = to_s
+
+    # links
+
+    def run(self, to_s: float) -> None:
+        """See `Rider`: up to there or the end, or to where a message may come or a request leave a worker."""
+        if self._wires is not None or self._guests is not None:
+            to_s = min(to_s, len(self.tally) * self.frame_s)
+        limit_s = to_s if self._guests is None else min(to_s, self._guests.next_s())
+        if limit_s <= self.calm_s:
+            self._asleep_s = limit_s
+            return
+        self._wake()
+        self.stirred += 1
+        self._go_on(to_s)
+        self.calm_s = self._calm_until_s(limit_s)
+
+    def _go_on(self, to_s: float) -> None:
+        while (stop := self._loop(to_s)) != Stop.THERE:
+            self._read_notes()
+            self._answer(stop)
+            self._settle()
+        self._read_notes()
+
+    def _loop(self, to_s: float) -> int:
+        limit_s = to_s if self._guests is None else min(to_s, self._guests.next_s())
+        given = self.queues.run, self._wire, limit_s
+        if self._wires is not None and not given[1].many[0] and given[0].clock[0].calm_s >= limit_s:
+            return Stop.THERE  # no message is on its way, and nothing else happens
+        if self._wires is None or (streams := self._wires.streams_beside(self)) is None:
+            return loop.go_on(*given)
+        return ride(*given, streams.given())
+
+    def next_s(self) -> float:
+        """See `Rider`."""
+        return math.inf if self.calm_s > -math.inf else float(self.queues.run.clock["next_s"][0])
+
+    # while nothing happens
+
+    def _calm_until_s(self, now_s: float) -> float:
+        """Only news happen before, which say what all sites know but for queues of streams' workers.
+
+        Nobody sees whether these are told, so it is done when something happens; -inf: something does.
+        """
+        run, restless = self.queues.run, self._restless()
+        if restless or self._was_restless:  # what happened in between, sites have yet to hear
+            self._changed_s = now_s
+        self._was_restless, clock = restless, run.clock[0]
+        if restless or now_s < self._changed_s + self.news.lag_s + 3 * self.news.period_s:
+            return -math.inf
+        return float(run.request["arrival_s"][clock.arrived]) if clock.arrived < clock.requests else math.inf
+
+    def _restless(self) -> bool:
+        """Whether there is more than news, or a replica may start."""
+        run, clock = self.queues.run, self.queues.run.clock[0]
+        if run.notes.size or self.going or clock.waiting or (self._guests is not None and self._guests.busy):
+            return True
+        if self._wires is not None and self._wire.many[0]:
+            return True
+        kinds, servers = run.events["kind"][: clock.events], run.alive[: clock.servers]
+        return not (np.isin(kinds, (GATHERED, HEARD)).all() and run.server["up"][servers].all())
+
+    def _wake(self) -> None:
+        """Let happen what was left out in the calm."""
+        looks, self._looks, to_s = self._looks, [], self._asleep_s
+        if to_s > -math.inf:
+            self.calm_s = self._asleep_s = -math.inf
+            now_s = self.now_s
+            for at_s, queue in looks:
+                self._go_asleep(at_s)
+                self.queues.look(queue)
+            self._go_asleep(to_s)
+            self.queues.run.clock["now_s"] = now_s
+
+    def _go_asleep(self, to_s: float) -> None:
+        while (stop := loop.go_on(self.queues.run, self._wire, to_s)) != Stop.THERE:
+            self._answer(stop)
+
+    def _change(self) -> None:
+        """Somebody changes replicas or nodes."""
+        self._wake()
+        self.calm_s, self._was_restless = -math.inf, True
+        self.stirred += 1
+        if self._guests is not None:
+            self._guests.look_s = min(self._guests.look_s, self.news.after(self.now_s))
+
+    def take(self) -> None:
+        """See `Rider`; the loop takes what is there."""
+
+    def look_again(self) -> None:
+        """See `Rider`."""
+        riders.look_again(self._wire)
+
+    @property
+    def _wire(self) -> riders.OnWire:
+        if self._wires is not None:
+            self._on = self._wires.renewed(self._on)
+        return self._on
+
+    # where Python has a say
+
+    def _answer(self, stop: int) -> None:
+        clock = self.queues.run.clock[0]
+        if stop == Stop.ROOM:
+            self.queues.make_room()
+        elif stop == Stop.LINKS:
+            assert self._wires is not None, "who sends messages has links"
+            self._wires.grow()
+        elif stop == Stop.DECIDE:
+            self._decide(int(clock.head))
+        elif stop == Stop.HEAR:
+            self._hear(int(clock.told))
+        elif stop == Stop.WORKER:
+            self.queues.share(int(clock.head))
+
+    def _looked(self, at_s: float, queue: Floats) -> float:
+        """How many were at (W,) streams' workers when news are gathered; when that is next."""
+        if self.calm_s >= at_s:
+            self._looks.append((at_s, queue))
+        else:
+            self.queues.look(queue)
+        # What is gathered earlier in a calm, nobody knows any more at its end.
+        soonest_s = max(at_s, self.calm_s - self.news.lag_s - 3 * self.news.period_s)
+        return self.news.after(soonest_s) if at_s < len(self.tally) * self.frame_s else math.inf
+
+    def _read_notes(self) -> None:
+        if self.queues.run.notes.size:
+            self.log += take_notes(self.queues)
+
+    def _tell(self, d: int, event: RequestEvent) -> None:
+        self.cores[d].handle(event)
+        self.log += [(d, event, [])] if self.queues.run.notes.size else []
+
+    def _decide(self, i: int) -> None:
+        run = self.queues.run
+        core = self.cores[run.request[i].site]
+        core.now_s = self.now_s
+        loop.obey(run, self._wire, i, core.station())
+
+    def tell(self) -> None:
+        """All sites hear at once how replicas are."""
+        run = self.queues.run
+        news = run.tellers.size - 1  # a place that no news have that are on their way
+        note(run, news)
+        self._hear(news)
+
+    def _hear(self, news: int) -> None:
+        """News reach every site: replicas that were not there, have changed or are gone."""
+        told = self.queues.run.told[news][: self.queues.run.tellers[news]].tolist()
+        names = [self.queues.name(row) for row, *_ in told]
+        for d, core in enumerate(self.cores):
+            for name, (row, wanted, up, *_) in zip(names, told, strict=True):
+                old = core.replicas.get(name)
+                if old is None or (old.wanted, old.up) != (wanted, up):
+                    server = self.queues.run.server[row]
+                    what = (
+                        int(server.service),
+                        int(server.station),
+                        bool(wanted),
+                        bool(up),
+                        int(server.serves),
+                    )
+                    self._tell(d, ReplicaChanged(self.now_s, name, *what))
+                    self.queues.know(d, row, core.replicas[name].row)
+            for name in core.replicas.keys() - set(names):
+                if core.replicas[name].mine == 0:
+                    self._tell(d, ReplicaForgotten(self.now_s, name))
+                    self.queues.know(d, self.queues.row(name), NONE)
+        hear(self.queues.run, news)
+        self._read_notes()
+
+    def _settle(self) -> None:
+        """Replicas go of which no site thinks any more that they stay, or has requests there."""
+        for server in [each for name, each in self.queues.replicas.items() if name in self.going]:
+            seen = self._sees(server)
+            if not any(each.wanted or each.mine > 0 for each in seen):
+                self.queues.forget(server)
+                self.going.remove(server.name)
+
+    # replicas
+
+    def seen(self) -> dict[str, ReplicaSeen]:
+        """Replicas as gateways report them to the controller, by name."""
+        return {name: self.seen_as(name) for name in self.queues.replicas}
+
+    def seen_as(self, name: str) -> ReplicaSeen:
+        """One of these."""
+        server = self.queues.replicas[name]
+        sees, started = self._sees(server), not server.broken
+        up, held = started and any(each.up for each in sees), sum(int(each.mine) for each in sees)
+        where = name, server.station - 1, server.service
+        return ReplicaSeen(*where, bool(server.wanted), started, up, False, held, server.serves)
+
+    def _sees(self, server: ReplicaServer) -> list[Any]:
+        """What sites know of a replica, if they have heard of it."""
+        run = self.queues.run
+        rows = enumerate(run.row_of[:, server.row].tolist())
+        return [run.desks.replica[d, row] for d, row in rows if row != NONE]
+
+    def counted(self) -> RequestsCounted:
+        """What gateways counted since they were asked before."""
+        x = self.queues.run.desks
+        arrived, delay_s = x.arrived.sum(axis=0), float(x.seen.cloud_delay_s.mean())
+        found = RequestsCounted(arrived - self._counted, delay_s, self.services.service_s, MOST)
+        self._counted = arrived
+        return found
+
+    def add_replica(self, node: int, service: int) -> str:
+        """Pull the layers that lack, start a replica, and give its name."""
+        self._change()
+        before = self.queues.image_bytes
+        name = self.queues.add(node, service)
+        frame = min(int(self.now_s / self.frame_s), len(self.tally) - 1)
+        self.tally[frame, k.IMAGE_BYTES] += self.queues.image_bytes - before
+        return name
+
+    def keep_replica(self, name: str) -> None:
+        """One that was to go stays."""
+        self._change()
+        self.queues.replicas[name].wanted = 1
+        self.going.discard(name)
+
+    def remove_replica(self, name: str) -> None:
+        """It gets no more requests of who has heard of it, and goes when all have and none is left there."""
+        self._change()
+        self.queues.replicas[name].wanted = 0
+        self.going.add(name)
+        self._settle()
+
+    def fail_node(self, node: int) -> None:
+        """Replicas there break; what they had, its sites send elsewhere."""
+        self._change()
+        self.queues.fail_node(node)
+
+    def repair_node(self, node: int) -> None:
+        """Its replicas start again."""
+        self._change()
+        self.queues.repair_node(node)
+
+    def change_workers(self, node: str, up: bool) -> None:
+        """See `ReplicaQueues`."""
+        self._change()
+        self.queues.change_workers(node, up)

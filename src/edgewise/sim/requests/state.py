@@ -1,0 +1,158 @@
+"""All of a run of requests that changes, as arrays: what is to happen, requests, replicas, queues, news."""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgewise.arrays import Bools, Floats, Ints, Records, records
+from edgewise.core.dispatch.desks import Desks
+from edgewise.core.dispatch.request_rules import CLOUD
+from edgewise.model.services import Services
+from edgewise.sim.slots.replica_state import COLUMNS
+
+NONE = -1
+# What happens at one time happens in this order: news are heard as they are gathered.
+ENDED, READY, REACHED, BEGUN, RETURNED, GATHERED, ARRIVED, AGAIN = range(8)
+MISSED, HEARD, ANSWERED, UNANSWERED, LEFT = range(8, 13)
+ORDER = np.array([0, 1, 2, 3, 4, 5, 6, 7, REACHED, GATHERED, RETURNED, RETURNED, ENDED])
+TOLD_OF = ORDER.size  # of a note alone
+# How a request leaves its replica: done, since it could not end in time, or with the replica.
+DONE, DROPPED, LOST = range(3)
+
+
+class Stop(IntEnum):
+    """Why the loop is left: it is there; or Python is to decide, let go, hear, make room, read notes, or
+    hand a request to a worker of streams."""
+
+    THERE, DECIDE, SETTLE, HEAR, ROOM, LINKS, NOTED, WORKER = range(8)
+
+
+EVENT = np.dtype(
+    [("at_s", "f8"), ("took_s", "f8")]
+    + [(name, "i8") for name in ("number", "kind", "who", "server", "starts", "how", "queued")]
+)
+# serves: requests that it works on at once; waiting, working: those that are there. starts: how often it
+# broke; what is due of an earlier process is void. broken: its node was down, as gateways have heard.
+# worker: of streams, whose queue it is, -1: none; `waiting` is then all that was there when last looked at.
+SERVER = np.dtype(
+    [
+        (name, "i8")
+        for name in ("service", "station", "serves", "wanted", "up", "waiting", "working", "starts")
+    ]
+    + [("broken", "i8"), ("worker", "i8")]
+)
+# What a site was told of a request or, with `row`, of a replica; and what came of it, see `notes`.
+NOTE = np.dtype(
+    [("at_s", "f8"), ("took_s", "f8")]
+    + [(name, "i8") for name in ("kind", "desk", "request", "row", "value")]
+)
+TOLD = np.dtype([(name, "i8") for name in ("server", "wanted", "up", "queued", "down")])
+# Of each request: where it was sent, the machine on which it is worked on, who waits behind it, and of all
+# that were begun the how-manieth it is; what its replica says with the answer that is on its way (`back`).
+STANDS = np.dtype(
+    [("took_s", "f8")] + [(name, "i8") for name in ("server", "machine", "behind", "begun", "back", "queued")]
+)
+# next_s: no message is there before; calm_s: nothing else happens before. arrived: so many requests came.
+# events, servers: so many there are. waiting: requests in queues. at: where in the heap the latest event was
+# put. head: a request that Python decides, or hands on. asked: what it has decided. told: news that Python
+# hears. notes: so many there are. rule: whether all sites decide by `by_rule`. wired: links are shared.
+CLOCK = np.dtype(
+    [
+        (name, "f8")
+        for name in ("now_s", "next_s", "end_s", "frame_s", "period_s", "lag_s", "calm_s", "up_free_s")
+    ]
+    + [("seed", "u8")]
+    + [(name, "i8") for name in ("requests", "arrived", "events", "number", "begun", "waiting", "servers")]
+    + [(name, "i8") for name in ("at", "head", "asked", "told", "rule", "wired", "notes")]
+)
+
+
+class RequestRun(NamedTuple):
+    """One run: B sites, K stations, M machines, P replicas that ever were, R requests.
+
+    desks: of the sites. clock: (1,) CLOCK. events: a heap of EVENT. request: (R,) REQUEST, where each
+    stands; stands: (R,) STANDS. server: (P,) SERVER; alive: (P,) those that there are, oldest first.
+    server_of: (B, .) replica of each row of a desk, and row_of: (B, P) the other way, -1. first: (K,) who
+    waits first, by deadline. due: (K,) whether a queue is to be gone through. down: (K,). free, has: (M, 2)
+    cores and memory. holds: (S, 2) those of a replica. lan_free_s: (B,). back_s: (B, K) an answer's way.
+    answer_bits: (S,); answer_s: (S, K) to send one where nothing else is sent. route: (2, B, K) there and
+    back. worked_s: (S, K) of replicas on requests. tally: (F, COLUMNS). told: (news, P) TOLD; tellers: how
+    many of each. notes: (.,) NOTE; of no size where nobody reads them. memory: of the sites' rule.
+    """
+
+    desks: Desks
+    clock: Records
+    events: Records
+    request: Records
+    stands: Records
+    server: Records
+    alive: Ints
+    server_of: Ints
+    row_of: Ints
+    first: Ints
+    due: Bools
+    down: Bools
+    free: Floats
+    has: Floats
+    holds: Floats
+    lan_free_s: Floats
+    back_s: Floats
+    answer_bits: Floats
+    answer_s: Floats
+    route: Ints
+    worked_s: Floats
+    tally: Floats
+    told: Records
+    tellers: Ints
+    notes: Records
+    memory: Floats
+
+
+def new_run(
+    services: Services,
+    desks: Desks,
+    rows: Records,
+    frames: int,
+    times: dict[str, Any],
+    memory: Floats,
+    notes: int,
+) -> RequestRun:
+    """Nothing has happened, and there are no replicas.
+
+    Args:
+        rows: (R,) REQUEST. frames: of the tally. times: fields of CLOCK.
+        memory: of the rule by which all sites decide. notes: places for them.
+    """
+    system = services.system
+    clock, stations = records((1,), CLOCK), system.stations
+    for name, value in times.items():
+        clock[name] = value
+    clock["frame_s"] = system.frame_slots * system.slot_s
+    clock["end_s"] = frames * clock["frame_s"]
+    unknown = np.zeros((system.sites, 0), dtype=np.int64)
+    has = np.stack([system.cpu_cores, system.memory_bytes], axis=1)
+    back_s = 0.5 * system.delay_s if services.spec.answers else np.zeros_like(system.delay_s)
+    bits, rate_bps = 8.0 * services.answer_bytes, np.full(stations, system.lan_bps)
+    rate_bps[CLOUD] = system.wan_bps
+    news = 3 + math.ceil(times["lag_s"] / times["period_s"])
+    return RequestRun(
+        desks, clock, records((64,), EVENT), rows, records(rows.shape, STANDS), records((0,), SERVER),
+        np.zeros(0, dtype=np.int64), unknown, unknown,
+        np.full(stations, NONE), np.zeros(stations, np.bool_), np.zeros(stations, np.bool_),
+        has.copy(), has, np.ascontiguousarray(system.replica_holds[:, ::-1]), np.zeros(system.sites), back_s,
+        bits, bits[:, None] / rate_bps,
+        np.zeros((2, *system.delay_s.shape), np.int64), np.zeros((system.services, stations)),
+        np.zeros((frames, COLUMNS)), records((news, 0), TOLD), np.zeros(news, np.int64),
+        records((notes,), NOTE), memory,
+    )  # fmt: skip
+
+
+def longer(array: Any, size: int) -> Any:
+    """The same with room for `size` along its last axis."""
+    found = np.zeros_like(array, shape=(*array.shape[:-1], size))
+    found[..., : array.shape[-1]] = array
+    return found
