@@ -1,6 +1,4 @@
-"""`edgewise train`; `edgewise reproduce | looks | freeze`: claims on test seeds, the log of looks, frozen
-scenarios.
-"""
+"""`edgewise train | reproduce | looks | freeze`: policies; claims on test seeds, their log; golden runs."""
 
 import os
 from dataclasses import replace

@@ -1,6 +1,4 @@
-"""What can be run and where: models, variants; sites, nodes, clusters, links, workers; and what changes of
-them.
-"""
+"""What can be run, and where: models and variants; sites, nodes, links, workers; what changes of them."""
 
 import math
 from collections.abc import Sequence

@@ -1,5 +1,4 @@
-"""From the YAML form of links to ways, the cables they run over, links between nodes and clusters, and
-routes.
+"""From the YAML form of links to ways, their cables, links between nodes and clusters, and routes.
 
 Forbidden here: I/O, and stopping at the first problem: they are collected in a list.
 

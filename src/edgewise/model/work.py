@@ -1,13 +1,14 @@
-"""What is to be done: streams, task graphs, deferrable jobs, listed or of a pattern; and what each kind holds
-of a node.
+"""What is to be done: streams, task graphs, deferrable jobs; and what each kind of work holds of a node.
 
 That is said once, for simulation and live:
 
-| work | holds | pushed out by other work |
-|-----------------------------------|-----------------------------------------|--------------------------| |
-worker, replica, split server | its variant's resources, for life | no | | task of a pipeline | memory while
-it is placed | no | | deferrable job that runs | cores and memory | yes | | … suspended (`pause`) | memory |
-yes | | … ended to start anew (`restart`) | nothing | |
+| work                              | holds                                   | pushed out by other work |
+|-----------------------------------|-----------------------------------------|--------------------------|
+| worker, replica, split server     | its variant's resources, for life       | no                       |
+| task of a pipeline                | memory while it is placed               | no                       |
+| deferrable job that runs          | cores and memory                        | yes                      |
+| … suspended (`pause`)             | memory                                  | yes                      |
+| … ended to start anew (`restart`) | nothing                                 |                          |
 
 A task also holds bits/s on the paths of its flows (`core.place`). In simulation cores may be held by each
 request in place of a replica's life, as in KaiS's frozen settings (`services.cores_held`). Forbidden: I/O.

@@ -1,5 +1,4 @@
-"""What is varied, and what is to be reached, as people write them: `PATH=A:B`, `streams.ok=99%`; and the
-runs.
+"""What is varied, what is to be reached, as people write them (`PATH=A:B`, `streams.ok=99%`), and the runs.
 
 There is one for each point, policy and seed, kept as they end, so that none is done twice. A point is a value
 for each varied key. Its scenario is loaded anew with these set, as by `--set`.

@@ -1,6 +1,4 @@
-"""Whether a dispatcher of streams keeps its contract; and small worlds to try policies on: workers, streams,
-and a textbook queue.
-"""
+"""Whether a dispatcher of streams keeps its contract; small worlds to try policies on; a textbook queue."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

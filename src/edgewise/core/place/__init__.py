@@ -1,5 +1,4 @@
-"""Placement of pipelines: what happens, what a policy sees, what it decides, and the one judge of all
-policies.
+"""Placement of pipelines: what happens, what a policy sees, what it decides, and the judge of it.
 
 A pipeline is held as arrays (`PipelineArrays`), a decision as a `Placement`. `validate` refuses those that
 exceed a link or a node; `throughput` is the only place where frames per second are computed.

@@ -1,5 +1,4 @@
-"""Static dispatch policies: one score each over the feasible workers; ASET's, then rivals that know more of
-load.
+"""Static dispatch policies, one score over feasible workers: ASET's, then rivals that know more of load.
 
 Each is one expression of the item's view; the core masks what is infeasible and breaks ties. Any learned
 policy has to beat them.

@@ -1,5 +1,4 @@
-"""ENTS: its task allocation (alg. 1), LR, BR and TP, the baselines of section VI, and OTFS and OTFA (alg. 3
-and 4).
+"""ENTS: task allocation (alg. 1); LR, BR and TP, its rivals (section VI); OTFS and OTFA (alg. 3 and 4).
 
 The baselines reserve nothing: flows on a link share it equally. OTFS and OTFA route and reserve.
 """

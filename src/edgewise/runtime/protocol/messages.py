@@ -1,8 +1,8 @@
 """Open Inference Protocol v2, free of any transport: JSON and the binary tensor extension.
 
-A body is JSON, or JSON followed by the raw tensors whose lengths the JSON states; the header `Inference-
-Header-Content-Length` then gives the length of the JSON. Every malformed body raises `ProtocolError` naming
-the field, never anything else.
+A body is JSON, or JSON followed by the raw tensors whose lengths the JSON states; the header
+`Inference-Header-Content-Length` then gives the length of the JSON. Every malformed body raises
+`ProtocolError` naming the field, never anything else.
 
 What clients state beside it, in JSON and in headers, is checked here, too; every error names the field, what
 it holds and what it should. Our headers have their names here.

@@ -1,5 +1,4 @@
-"""A trained network as a `RequestPolicy`, and made-up views, the same on every machine, on which its card
-says what it decides.
+"""A trained network as a `RequestPolicy`, and the made-up views on which its card says what it decides.
 
 The network draws from π, as it did in training. How it is run is handed in; `of_card` does so with
 onnxruntime. Execution is decentralised: each site's decision uses that site's rows only, which the tests
