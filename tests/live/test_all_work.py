@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc"),
 ]
-DOWN_S, UP_S, DURATION_S = 7.0, 13.0, 16.0
+DOWN_S, UP_S, DURATION_S = 10.0, 15.0, 20.0
 SCRIPT = """
 from pathlib import Path
 
@@ -60,7 +60,7 @@ CHANGES = {
     ],
     "graphs.inception.rate_qps": 1.5,
     "pipelines": [
-        {"name": "camera", "source": "hall-1", "input_bytes": 10_000, "length_s": 10, "tasks": [
+        {"name": "camera", "source": "hall-1", "input_bytes": 10_000, "length_s": 14, "tasks": [
             {"name": "detect", "downstream": ["count"], "memory_bytes": 1e8, "work_ops": 1e9,
              "output_bytes": 1000},
             {"name": "count", "memory_bytes": 1e8, "work_ops": 1e8, "output_bytes": 0},
