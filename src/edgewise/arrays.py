@@ -9,6 +9,9 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Places = NDArray[
+    np.uint32
+]  # in an array: without a sign, compiled code does not ask whether it counts from the end
 Records: TypeAlias = "np.recarray[Any, np.dtype[np.record]]"  # fields by attribute, or as arrays by name
 
 

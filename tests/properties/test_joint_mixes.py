@@ -16,7 +16,7 @@ from edgewise.core.orchestrate import AddReplica, ReplicaView
 from edgewise.core.place import MovePipeline, StartPipeline, StopPipeline
 from edgewise.joint import JointRun
 from edgewise.model.orchestration import System
-from edgewise.sim.links.advance import backlogs
+from edgewise.sim.links.advance import links_now
 from joint_scenarios import each_query_ended_once, five_kinds, held, laid, mixed, run_of
 
 END_S = 120
@@ -209,7 +209,7 @@ def test_at_no_time_is_more_reserved_of_a_link_than_it_has_nor_sent_than_is_left
     run.parts["streams"].simulation.run_until(end_s)
     run.wires.bring_up(end_s)
     links, left_bits = run.wires.net.links, np.zeros(reserved.size)
-    sent_bits = links.carried_bits - backlogs(run.wires.net, end_s)
+    sent_bits = links.carried_bits - links_now(links, end_s)[1]
     for at_s, bps in [*told, (end_s, reserved)]:
         assert at_s >= before_s and (bps <= links.capacity_bps * (1 + 1e-6)).all()
         left_bits += (links.capacity_bps - reserved) * (at_s - before_s)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.arrays import Floats, Ints
+from edgewise.arrays import Floats, Ints, Records
 from edgewise.core.compiled import inner, kernel
 from edgewise.sim.links.fifo import pass_level, pass_loop, retime
 from edgewise.sim.links.net import (
@@ -142,8 +142,10 @@ def leave_later(net: Net, m: Any) -> None:
     m.slowest = route.slowest
 
 
-def backlogs(net: Net, now_s: float) -> Floats:
-    """(L,) bits that each link has still to send; see `backlog_at`."""
-    each = net.links.view(np.ndarray)  # whose fields numpy finds sooner
-    bits: Floats = np.maximum(each["backlog_bits"] - each["rate_bps"] * (now_s - each["backlog_s"]), 0.0)
-    return bits
+@kernel
+def links_now(links: Records, now_s: float) -> Floats:
+    """(2, L) bit/s that are left of each link, and bits that it has still to send."""
+    found = np.empty((2, links.size))
+    for j in range(links.size):
+        found[0, j], found[1, j] = links[j].rate_bps, backlog_at(links[j], now_s)
+    return found

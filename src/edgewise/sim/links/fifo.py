@@ -67,14 +67,13 @@ def leave_line(net: Net, link: Any) -> None:
     """The first message of a line begins to pass."""
     slot = link.first
     m = net.messages[slot]
-    link.first = m.left
+    link.first, m.begun = m.left, 0
     go_on(net, slot, m, link, m.start_s, m.bits / link.rate_bps)
 
 
 @inner
 def go_on(net: Net, slot: int, m: Any, link: Any, start_s: float, own_s: float) -> None:
     """A message, which is in `slot`, passes its link, and comes to the next one."""
-    link.passing_s = start_s + own_s
     m.wait_s += start_s - m.at_s
     if own_s > m.most_s:
         m.wait_s += own_s - m.most_s
@@ -190,11 +189,12 @@ def sift(messages: Records, heap: Any, size: int) -> None:
 def retime(net: Net, j: int, now_s: float, rate_bps: float) -> None:
     """Link `j` has another rate from now on, and all up to now has been carried on."""
     link = net.links[j]
-    if link.rate_bps > 0.0:
-        link.left_bits = max(link.passing_s - now_s, 0.0) * link.rate_bps
-    link.rate_bps = rate_bps
-    link.passing_s = link.free_s = now_s + (link.left_bits / rate_bps if rate_bps > 0.0 else 0.0)
     slot = link.first
+    if link.rate_bps > 0.0:
+        through_s = net.messages[slot].start_s if slot >= 0 else link.free_s
+        link.left_bits = max(through_s - now_s, 0.0) * link.rate_bps
+    link.rate_bps = rate_bps
+    link.free_s = now_s + (link.left_bits / rate_bps if rate_bps > 0.0 else 0.0)
     while slot >= 0:
         m = net.messages[slot]
         m.start_s = next_start(link, m, m.bits / rate_bps)

@@ -33,8 +33,8 @@ def _records(**columns: str) -> np.dtype[Any]:
 # backlog_bits at backlog_s: what is still to be sent. served_bits at served_s: what each of `inside` messages
 # has been given since the link was last empty; root: of their heap.
 LINK = _records(
-    capacity_bps="f8", reserved_bps="f8", rate_bps="f8", buffer_bits="f8", free_s="f8", passing_s="f8",
-    left_bits="f8", backlog_bits="f8", backlog_s="f8", carried_bits="f8", dropped="i8", level="i8", loop="i8",
+    capacity_bps="f8", reserved_bps="f8", rate_bps="f8", buffer_bits="f8", free_s="f8", left_bits="f8",
+    backlog_bits="f8", backlog_s="f8", carried_bits="f8", dropped="i8", level="i8", loop="i8",
     first="i8", last="i8", root="i8", inside="i8", served_bits="f8", served_s="f8",
 )  # fmt: skip
 # private_bps: of what lies on the route and nobody else uses, before its links (or behind, on the way back).
@@ -47,9 +47,9 @@ ROUTE = _records(length="i8", private_bps="f8", bps="f8", slowest="i8")
 # passed_s: on what it has passed. answer_s: transmission that back_s reckons with. left: links not done with
 # it; who stands behind it in a line; the next free one.
 MESSAGE = _records(
-    who="u4", number="i4", epoch="i4", route="u4", place="u4", left="i4", hop="i2", slowest="i2", sink="i1",
+    who="u4", number="i4", epoch="i4", route="u4", place="u4", left="i4", slowest="i2", hop="i2", sink="i1",
     begun="i1", lost="i1", at_s="f8", start_s="f8", base_s="f8", there_s="f8", tx_s="f8", due_s="f8",
-    wait_s="f8", most_s="f8", passed_s="f8", bits="f8", sent_s="f8", back_s="f8", answer_s="f8",
+    most_s="f8", wait_s="f8", passed_s="f8", bits="f8", sent_s="f8", back_s="f8", answer_s="f8",
 )  # fmt: skip
 # A message at one link, where all are served at once: it leaves when the link has given each `key` bits.
 VISIT = _records(
@@ -155,7 +155,7 @@ def with_room(net: Net, more: int) -> Net:
 def _sorting(room: int, places: int) -> tuple[Records, Records, Ints]:
     """Room to sort in; see `edgewise.sim.links.sort`."""
     items, others = np.zeros((2, room), dtype=ITEM).view(np.recarray)
-    return items, others, np.zeros(max(room, places) + 2, dtype=np.int64)
+    return items, others, np.zeros(max(2 * room, places + 2), dtype=np.int64)
 
 
 def longer(pool: Records, more: int, free: Ints, which: int) -> Records:
@@ -210,8 +210,8 @@ def append(net: Net, row: int, slot: int, at_s: float) -> None:
 @inner
 def depart(net: Net, slot: int, m: Any) -> None:
     """Message `m`, in `slot`, sets out; set are all that say whose it is, its times, bits, route and sink."""
-    m.wait_s, m.hop, m.lost, m.begun, m.slowest = 0.0, 0, 0, 0, net.routes[m.route].slowest
-    m.most_s, m.passed_s = m.tx_s, 0.0
+    m.hop, m.begun, m.lost, m.wait_s, m.passed_s = 0, 0, 0, 0.0, 0.0
+    m.slowest, m.most_s = net.routes[m.route].slowest, m.tx_s
     if net.sharing == FIFO:
         come(net, slot, m)
         return
@@ -238,7 +238,7 @@ def comes_s(m: Any, hop: Any) -> float:
 def come(net: Net, slot: int, m: Any) -> None:
     """Message `m`, in `slot`, comes to the next link of its route."""
     hop = net.hops[m.route, m.hop]
-    m.place, m.at_s, m.begun = hop.link, comes_s(m, hop), 0
+    m.place, m.at_s = hop.link, comes_s(m, hop)
     append(net, hop.level, slot, m.at_s)
 
 

@@ -25,20 +25,24 @@ def take_sorted(net: Net, items: Records, row: int, until_s: float) -> int:
         How many; the others stay, in their order.
     """
     line, starts, many, from_s = net.lists[row], net.starts, net.many[row], net.done_s[row]
-    per_s = many / (until_s - from_s) if until_s > from_s else 0.0
+    # Who sends comes to the first level in no order; to others, nearly by time already.
+    cells = 2 * many if row == 0 else many
+    per_s = cells / (until_s - from_s) if until_s > from_s else 0.0
     net.done_s[row] = until_s
-    for c in range(many + 1):
+    for c in range(cells):
         starts[c] = 0
     for k in range(many):
         if line[k].at_s < until_s:
-            starts[cell(line[k].at_s, from_s, per_s, many) + 1] += 1
-    most = kept = 0
-    for c in range(many):
-        most = max(most, starts[c + 1])
-        starts[c + 1] += starts[c]
+            starts[cell(line[k].at_s, from_s, per_s, cells)] += 1
+    most = before = kept = 0
+    for c in range(cells):  # nothing is read that has just been written: the processor would wait for it
+        count = starts[c]
+        starts[c] = before
+        before += count
+        most = max(most, count)
     for k in range(many):
         if line[k].at_s < until_s:
-            c = cell(line[k].at_s, from_s, per_s, many)
+            c = cell(line[k].at_s, from_s, per_s, cells)
             net.ranked[starts[c]] = line[k]
             starts[c] += 1
         else:

@@ -12,7 +12,6 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints, records
 from edgewise.core.dispatch.state import Ways
-from edgewise.sim.links.net import longer
 from edgewise.sim.links.wires import Wires
 from edgewise.sim.streams import lines, queues, shared, tables
 from edgewise.sim.streams.guests import Guests, join
@@ -43,7 +42,7 @@ class Private:
         while not join(i, worker, at_s, work_s, begin_by_s, self.truth, self.workers):
             self.workers = tables.with_more_room(self.workers)
 
-    def leave(self, i: int) -> None:
+    def leave(self, i: int, worker: int) -> None:
         """See `guests.Host`; who fails forgets all that it has."""
 
     def attach(self, streams: Ints, now_s: Floats, worker: Ints) -> None:
@@ -122,13 +121,16 @@ class Shared(Private):
         self._carried = self._nothing_sent()
 
     def _nothing_sent(self) -> lines.OnLinks:
-        count, room, many = len(self.truth), self.wires.net.messages.size, np.array([-1, 0, 0])
-        nobody, line = records((0,), lines.IN_A_LINE), records((len(self.workers.each),), lines.LINE)
-        sender = records((count,), lines.SENDER)
+        count = len(self.truth)
+        line, sender = records((len(self.workers.each),), lines.LINE), records((count,), lines.SENDER)
         line.first = line.last = sender.worker = -1
+        stand = lines.Lines(
+            line, records((0,), lines.IN_A_LINE), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint32)
+        )
+        nobody, none, due = (np.zeros(many, dtype=np.int64) for many in (count, 1, count + 1))
         return lines.OnLinks(
-            self.wires.net, longer(nobody, room, many, lines.FREE), line, sender,
-            np.zeros(count, dtype=np.int64), np.zeros(count), many, np.zeros(1),
+            self.wires.net, lines.Senders(sender, nobody, np.zeros(count), none, due),
+            lines.with_room(stand, self.wires.net.messages.size), np.zeros(1),
             self.wires.there, self.wires.both and bool((self.truth.answer_bytes > 0.0).any()),
         )  # fmt: skip
 
@@ -144,16 +146,15 @@ class Shared(Private):
         while not shared.join(*what, self._on_links()):
             self.wires.grow()
 
-    def leave(self, i: int) -> None:
+    def leave(self, i: int, worker: int) -> None:
         """See `guests.Host`."""
-        self._carried.sender.epoch[i] += 1
+        shared.leave(i, worker, self.truth, self._on_links(), self.tally)
 
     def _on_links(self) -> lines.OnLinks:
         """With the net as it is: others grow it too."""
         x, net = self._carried, self.wires.net
         if x.net is not net:
-            more = net.messages.size - x.queries.size
-            self._carried = x._replace(net=net, queries=longer(x.queries, more, x.many, lines.FREE))
+            self._carried = x._replace(net=net, lines=lines.with_room(x.lines, net.messages.size))
         return self._carried
 
     def links_now(self, now_s: float) -> Floats:
@@ -170,11 +171,11 @@ class Shared(Private):
 
     def attach(self, streams: Ints, now_s: Floats, worker: Ints) -> None:
         """See `Private`."""
-        shared.attach(streams, now_s, worker, self.truth, self._on_links(), self.key, self.tally)
+        shared.attach(streams, now_s, worker, self.truth, self._carried.senders, self.key, self.tally)
 
     def detach(self, i: int, worker: int, now_s: float) -> None:
         """See `Private`; what is on a link uses it to the end, and is lost then."""
-        shared.detach(i, worker, self.truth, self._on_links(), self.workers)
+        shared.detach(i, worker, self.truth, self._on_links(), self.workers, self.tally)
         queues.withdraw(i, worker, self.truth, self.workers, self.tally)
         self.drop(i, now_s, queues.FAILED)
 
@@ -218,4 +219,4 @@ class Shared(Private):
 
     def waiting(self, now_s: float) -> Floats:
         """See `Private`."""
-        return lines.waiting(now_s, self._on_links(), self.workers)
+        return lines.waiting(now_s, self._carried.lines, self.workers)

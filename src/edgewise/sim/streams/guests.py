@@ -50,7 +50,7 @@ class Host(Protocol):
     def join(self, i: int, worker: int, at_s: float, work_s: float, begin_by_s: float) -> None:
         """Request `i` comes to a worker; it is dropped where it cannot begin in time."""
 
-    def leave(self, i: int) -> None:
+    def leave(self, i: int, worker: int) -> None:
         """Request `i`, which came to a worker, is there no more."""
 
     def serve(self, until_s: float) -> None:
@@ -122,7 +122,7 @@ class Guests:
         found = [i for i, (at, *_) in self._there.items() if at == worker]
         for i in found:
             del self._there[i]
-            self._host.leave(self._first + i)
+            self._host.leave(self._first + i, worker)
         self._look()
         return found
 

@@ -19,9 +19,8 @@ from edgewise.sim.links.advance import pass_levels, soonest_change
 from edgewise.sim.links.fifo import soonest_there
 from edgewise.sim.links.net import FIFO, MESSAGES, depart, forget, look, new_message, next_look_s
 from edgewise.sim.streams.guests import ask
-from edgewise.sim.streams.lines import IN_LINE, SENDING, OnLinks, next_here_s, stand, take
+from edgewise.sim.streams.lines import OnLinks, Senders, leave_all, next_here_s, stand, take
 from edgewise.sim.streams.queues import (
-    ENDED,
     FAILED,
     REJECTED,
     WAITING,
@@ -54,11 +53,9 @@ def serve_until(
         Whether that is done; else there must be room for more messages to go on.
     """
     x, w = held(carried), held(workers)
-    net, rate_qps = x.net, 0.0
-    for k in range(x.many[SENDING]):
-        rate_qps += s[x.sending[k]].rate_qps
+    net, rate_qps = x.net, rate_of_all(s, x.senders)
     while x.now_s[0] < until_s:
-        step_s = min(TOGETHER / rate_qps, 1.0) if x.many[SENDING] > 0 else np.inf
+        step_s = min(TOGETHER / rate_qps, 1.0) if rate_qps > 0.0 else np.inf
         end_s = min(until_s, next_look_s(net))
         to_s = min(x.now_s[0] + step_s, end_s)
         if x.feeds_back:  # what begins to be served in a step is answered after it
@@ -68,9 +65,9 @@ def serve_until(
         pass_levels(net, 0, x.there, to_s)
         if not take_in(s, x, tally):
             return False
-        if to_s == end_s or x.feeds_back or x.many[IN_LINE] > AT_WORKERS:
+        if to_s == end_s or x.feeds_back or x.lines.many[0] > AT_WORKERS:
             for k in range(w.each.size):
-                if x.line[k].first >= 0 or w.each[k].held > 0:
+                if x.lines.each[k].first >= 0 or w.each[k].held > 0:
                     serve_one(k, to_s, s, x, w, ways, seed, tally)
             pass_levels(net, x.there, net.sinks, to_s)
             take_home(s, x, tally)
@@ -83,8 +80,8 @@ def serve_until(
 def next_start_s(x: OnLinks, workers: Workers) -> float:
     """No worker begins a batch before, all having been served up to now."""
     net, found_s = x.net, np.inf
-    for k in range(x.many[SENDING]):
-        found_s = min(found_s, x.next_s[k])
+    for k in range(x.senders.many[0]):
+        found_s = min(found_s, x.senders.next_s[k])
     for row in range(net.sinks):
         for k in range(net.many[row]):
             if net.sharing == FIFO:
@@ -98,8 +95,8 @@ def next_start_s(x: OnLinks, workers: Workers) -> float:
         found_s = min(found_s, soonest_change(net))
     for k in range(workers.each.size):
         w, batch = workers.each[k], workers.batch[k]
-        if x.line[k].first >= 0 and w.held < w.max_batch:
-            found_s = min(found_s, max(x.queries[x.line[k].first].at_s, x.now_s[0]))
+        if x.lines.each[k].first >= 0 and w.held < w.max_batch:
+            found_s = min(found_s, max(x.lines.queries[x.lines.each[k].first].at_s, x.now_s[0]))
         if w.held > 0:
             ready_s = batch[0].arrival_s + w.timeout_s
             if w.held == w.max_batch:
@@ -110,33 +107,52 @@ def next_start_s(x: OnLinks, workers: Workers) -> float:
 
 @inner
 def send_all(until_s: float, s: Streams, x: OnLinks, workers: Workers, ways: Ways, seed: np.uint64) -> bool:
-    """Let streams send all that leaves before `until_s`; as `serve_until` returns."""
-    at = 0
-    while at < x.many[SENDING]:
-        if x.next_s[at] < until_s:
-            i = x.sending[at]
-            q, cluster = s[i], workers.each[x.sender[i].worker].cluster
-            way, route = ways[q.site, cluster], q.site * ways.shape[1] + cluster
-            while q.state == WAITING and q.sent_s < until_s:
-                if x.net.free[MESSAGES] < 0:
-                    return False
-                tx_s = send(q, way, seed)
-                q.before_s = q.arrival_s
-                post(x, i, q, way, route, tx_s)
-                make_query(q, seed)
-            x.next_s[at] = q.sent_s
-            if q.state == ENDED:
-                send_no_more(at, x)
-                continue
-        at += 1
+    """Let streams send all that leaves before `until_s`; as `serve_until` returns.
+
+    Each that is due sends one query, then each that is still due: no branch depends on how many it has, which
+    a processor would guess wrongly.
+    """
+    senders, due, many = x.senders, x.senders.due, 0
+    for at in range(senders.many[0]):
+        due[many] = at
+        many += senders.next_s[at] < until_s
+    while many > 0:
+        more = 0
+        for k in range(many):
+            if x.net.free[MESSAGES] < 0:
+                return False
+            at = due[k]
+            i = senders.sending[at]
+            q, cluster = s[i], workers.each[senders.each[i].worker].cluster
+            tx_s = send(q, ways[q.site, cluster], seed)
+            q.before_s = q.arrival_s
+            post(x, i, q, ways[q.site, cluster], q.site * ways.shape[1] + cluster, tx_s)
+            make_query(q, seed)
+            senders.next_s[at] = q.sent_s if q.state == WAITING else np.inf
+            due[more] = at
+            more += senders.next_s[at] < until_s
+        many = more
     return True
 
 
 @inner
-def send_no_more(at: int, x: OnLinks) -> None:
+def rate_of_all(s: Streams, x: Senders) -> float:
+    """Queries per second of all who send; who has sent all is taken out."""
+    rate_qps, at = 0.0, 0
+    while at < x.many[0]:
+        if x.next_s[at] == np.inf:
+            send_no_more(at, x)
+        else:
+            rate_qps += s[x.sending[at]].rate_qps
+            at += 1
+    return rate_qps
+
+
+@inner
+def send_no_more(at: int, x: Senders) -> None:
     """Take a stream out of those that send."""
-    x.many[SENDING] -= 1
-    x.sending[at], x.next_s[at] = x.sending[x.many[SENDING]], x.next_s[x.many[SENDING]]
+    x.many[0] -= 1
+    x.sending[at], x.next_s[at] = x.sending[x.many[0]], x.next_s[x.many[0]]
 
 
 @inner
@@ -144,7 +160,7 @@ def post(x: OnLinks, i: int, q: Any, way: Any, route: int, tx_s: float) -> None:
     """Stream `i`'s query sets out; `send` has said when it would be there with every link to itself."""
     slot = new_message(x.net)
     m = x.net.messages[slot]
-    m.who, m.number, m.epoch, m.sink, m.route = i, q.number - 1, x.sender[i].epoch, COME, route
+    m.who, m.number, m.epoch, m.sink, m.route = i, q.number - 1, x.senders.each[i].epoch, COME, route
     m.bits, m.sent_s, m.back_s, m.due_s = q.size_bytes * 8.0, q.sent_s, q.back_s, q.arrival_s
     m.answer_s = q.answer_bytes * 8.0 / way.bps if q.answer_bytes > 0.0 else 0.0
     m.base_s, m.tx_s = max(q.sent_s, q.from_s) + way.access_s, tx_s
@@ -156,19 +172,19 @@ def post(x: OnLinks, i: int, q: Any, way: Any, route: int, tx_s: float) -> None:
 def take_in(s: Streams, x: OnLinks, tally: Tally) -> bool:
     """Payloads that are through come to their workers; queries of a stream do not overtake."""
     net, many = x.net, x.net.many[x.net.sinks + COME]
-    if x.many[IN_LINE] + many > x.queries.size:
+    if x.lines.many[0] + many > x.lines.queries.size:
         return False
     for k in range(many):
         slot = net.lists[net.sinks + COME, k].slot
         m = net.messages[slot]
-        sender = x.sender[m.who]
+        sender = x.senders.each[m.who]
         if m.lost or m.epoch != sender.epoch:
             lose(s[m.who], m.sent_s, FAILED, tally)
             forget(net, slot)
             continue
         sender.came_s = max(m.at_s, sender.came_s)
-        h = x.queries[stand(x, sender.worker, m.who, m.number, sender.came_s)]
-        h.epoch, h.sent_s, h.back_s, h.slot = m.epoch, m.sent_s, m.back_s, slot
+        h = x.lines.queries[stand(x, sender.worker, m.who, m.number, sender.came_s)]
+        h.sent_s, h.back_s, h.slot = m.sent_s, m.back_s, slot
         if m.answer_s == 0.0:
             forget(net, slot)
     net.many[net.sinks + COME] = 0
@@ -187,9 +203,9 @@ def serve_one(
     tally: Tally,
 ) -> None:
     """`queues.advance_worker` on the queries in line at worker `k`."""
-    w, servers, batch, line = workers.each[k], workers.servers[k], workers.batch[k], x.line[k]
+    w, servers, batch, line = workers.each[k], workers.servers[k], workers.batch[k], x.lines.each[k]
     while True:
-        here_s = next_here_s(line, until_s, s, x, tally)
+        here_s = next_here_s(x.lines, line, until_s)
         if w.held == 0:
             if here_s >= until_s:
                 return
@@ -200,7 +216,7 @@ def serve_one(
         free_s = servers[first].free_s
         start_s = max(free_s, batch[0].arrival_s + w.timeout_s)
         while w.held < w.max_batch:
-            here_s = next_here_s(line, until_s, s, x, tally)
+            here_s = next_here_s(x.lines, line, until_s)
             if here_s > start_s or here_s >= until_s:
                 break
             take(line, w, servers, batch, s, x)
@@ -265,7 +281,7 @@ def take_home(s: Streams, x: OnLinks, tally: Tally) -> None:
 
 @kernel
 def attach(
-    streams: Ints, now_s: Floats, worker: Ints, s: Streams, carried: OnLinks, seed: np.uint64, tally: Tally
+    streams: Ints, now_s: Floats, worker: Ints, s: Streams, senders: Senders, seed: np.uint64, tally: Tally
 ) -> None:
     """Let streams send to workers; what they sent before, nobody served: rejected.
 
@@ -275,33 +291,41 @@ def attach(
     for k in range(streams.size):
         i = streams[k]
         if drop_until(s, i, now_s[k], REJECTED, seed, tally):
-            carried.sender[i].worker = worker[k]
-            carried.sending[carried.many[SENDING]], carried.next_s[carried.many[SENDING]] = i, s[i].sent_s
-            carried.many[SENDING] += 1
+            at = senders.many[0]
+            senders.each[i].worker, senders.sending[at], senders.next_s[at] = worker[k], i, s[i].sent_s
+            senders.many[0] += 1
 
 
 @kernel
 def join(i: int, k: int, at_s: float, work_s: float, begin_by_s: float, s: Streams, carried: OnLinks) -> bool:
     """Request `i` comes to worker `k`, see `guests.ask`; whether there is room."""
-    if carried.many[IN_LINE] == carried.queries.size:
+    lines = carried.lines
+    if lines.many[0] == lines.queries.size:
         return False
-    h = carried.queries[stand(carried, k, i, 0, max(at_s, carried.now_s[0]))]  # who is here begins, or waits
-    h.epoch, h.at_s, h.sent_s, h.back_s = carried.sender[i].epoch, at_s, 0.0, 0.0
+    h = lines.queries[stand(carried, k, i, 0, max(at_s, carried.now_s[0]))]  # who is here begins, or waits
+    h.at_s, h.sent_s, h.back_s = at_s, 0.0, 0.0
     ask(s[i], at_s, work_s, begin_by_s)
     return True
 
 
 @kernel
-def detach(i: int, k: int, s: Streams, carried: OnLinks, workers: Workers) -> None:
+def leave(i: int, k: int, s: Streams, carried: OnLinks, tally: Tally) -> None:
+    """Whatever stream `i` has in line at worker `k` is there no more."""
+    leave_all(i, k, s, carried, tally)
+
+
+@kernel
+def detach(i: int, k: int, s: Streams, carried: OnLinks, workers: Workers, tally: Tally) -> None:
     """Stream `i` sends no more to worker `k`; what it sent is lost, and what is held there is forgotten."""
-    carried.sender[i].epoch += 1
-    carried.sender[i].came_s = s[i].before_s = 0.0
+    leave_all(i, k, s, carried, tally)
+    carried.senders.each[i].epoch += 1
+    carried.senders.each[i].came_s = s[i].before_s = 0.0
     for j in range(workers.each[k].held if s[i].answer_bytes > 0.0 else 0):
         if workers.batch[k, j].stream == i:
             forget(carried.net, workers.batch[k, j].slot)
-    for at in range(carried.many[SENDING]):
-        if carried.sending[at] == i:
-            send_no_more(at, carried)
+    for at in range(carried.senders.many[0]):
+        if carried.senders.sending[at] == i:
+            send_no_more(at, carried.senders)
             return
 
 
