@@ -18,7 +18,7 @@ OTHERS = ("scenario", "joint", "startup", "cold", "slots", "kais", "breakdown")
 OTHERS += ("split", "place", "gateway", "servers")
 ROUNDS, QUICK = 5, 0.05
 LIVE_ROUNDS = 3
-JOINT_ROUNDS = 7
+JOINT_ROUNDS = 21
 
 
 def main() -> None:

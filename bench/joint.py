@@ -44,7 +44,7 @@ def run(rounds: int, quick: bool) -> dict[str, Any]:
     return {
         "targets": TARGETS,
         "day": _day(ew.load_scenario("campus", day), 1 if quick else min(rounds, 2)),
-        "idle": _idle(SLICE | FEW if quick else {}, rounds if quick else min(rounds, 2)),
+        "idle": _idle(SLICE | FEW if quick else {}, rounds if quick else min(rounds, 5)),
         "shared": [_shared(name, scenario, rounds) for name, scenario in full_edges().items()],
     }
 
