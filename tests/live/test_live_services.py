@@ -325,7 +325,7 @@ def test_a_changed_scenario_replaces_replicas_one_by_one_under_load(system):
 
     async def run():
         async with Load(system, 3):
-            before = {r.process.name: r.handle for r in system.store.processes("replica")}
+            before = {r.handle for r in system.store.processes("replica")}
             prepare(system.folder, load_scenario("kais-live", changes)).close()
 
             async def replaced():
@@ -333,7 +333,7 @@ def test_a_changed_scenario_replaces_replicas_one_by_one_under_load(system):
                 settings = [r.process.settings for r in rows if r.process.kind == "replica"]
                 cameras = [each["profile"]["fixed_s"] for each in settings if each["service"] == "camera"]
                 current = all(r.handle and not r.outdated for r in rows if r.process.wanted)
-                anew = any(before.get(r.process.name, r.handle) != r.handle for r in rows)
+                anew = any(r.process.kind == "replica" and r.handle not in before for r in rows if r.handle)
                 return current and anew and set(cameras) == {0.05}
 
             await until(replaced)

@@ -29,9 +29,9 @@ def _records(**columns: str) -> np.dtype[Any]:
 
 
 # rate_bps is what reservations leave. free_s: when all that came is through. left_bits: of what has begun to
-# pass, where the rate is 0. first, last: of those that wait in line; -1: none does. backlog_bits at backlog_s:
-# what is still to be sent. served_bits at served_s: what each of `inside` messages has been given since the
-# link was last empty; root: of their heap.
+# pass, where the rate is 0. first, last: of those that wait in line; -1: none does. backlog_bits at
+# backlog_s: what is still to be sent. served_bits at served_s: what each of `inside` messages has been given
+# since the link was last empty; root: of their heap.
 LINK = _records(
     capacity_bps="f8", reserved_bps="f8", rate_bps="f8", buffer_bits="f8", free_s="f8", left_bits="f8",
     backlog_bits="f8", backlog_s="f8", carried_bits="f8", dropped="i8", level="i8", loop="i8",

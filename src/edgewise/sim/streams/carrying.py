@@ -124,7 +124,7 @@ class Shared(Private):
         count = len(self.truth)
         line, sender = records((len(self.workers.each),), lines.LINE), records((count,), lines.SENDER)
         line.first = line.last = sender.worker = -1
-        stand = lines.Lines(
+        stand = lines.AtWorkers(
             line, records((0,), lines.IN_A_LINE), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint32)
         )
         nobody, none, due = (np.zeros(many, dtype=np.int64) for many in (count, 1, count + 1))

@@ -26,7 +26,7 @@ IN_A_LINE = np.dtype(
 )
 
 
-class Lines(NamedTuple):
+class AtWorkers(NamedTuple):
     """Queries at W workers.
 
     each: (W,) LINE, by when they came. queries: (room,) IN_A_LINE. many: (1,) so many stand in line. places:
@@ -62,13 +62,13 @@ class OnLinks(NamedTuple):
 
     net: Net
     senders: Senders
-    lines: Lines
+    lines: AtWorkers
     now_s: Floats
     there: int
     feeds_back: bool
 
 
-def with_room(lines: Lines, room: int) -> Lines:
+def with_room(lines: AtWorkers, room: int) -> AtWorkers:
     """The same lines, with room for so many queries, or as many as now."""
     size = lines.queries.size
     queries = records((max(size, room),), IN_A_LINE)
@@ -102,7 +102,7 @@ def stand(x: OnLinks, k: int, who: int, number: int, at_s: float) -> int:
 
 
 @inner
-def leave(lines: Lines, line: Any, at: int) -> None:
+def leave(lines: AtWorkers, line: Any, at: int) -> None:
     """A query stands in a line no more."""
     h = lines.queries[at]
     if at == line.first:
@@ -133,7 +133,7 @@ def leave_all(i: int, k: int, s: Streams, x: OnLinks, tally: Tally) -> None:
 
 
 @inner
-def next_here_s(lines: Lines, line: Any, until_s: float) -> float:
+def next_here_s(lines: AtWorkers, line: Any, until_s: float) -> float:
     """When the first in line came; `until_s` if there is nobody."""
     return float(lines.queries[line.first].at_s) if line.first >= 0 else until_s
 
@@ -153,7 +153,7 @@ def take(line: Any, w: Any, servers: Any, batch: Any, s: Streams, x: OnLinks) ->
 
 
 @kernel
-def waiting(now_s: float, lines: Lines, workers: Workers) -> Floats:
+def waiting(now_s: float, lines: AtWorkers, workers: Workers) -> Floats:
     """(W,) queries waiting or in service at `now_s`, up to which all has been served."""
     queue = np.zeros(workers.each.size)
     for k in range(queue.size):
