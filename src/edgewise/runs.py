@@ -131,14 +131,19 @@ def kind_of(work: str, decision: str) -> tuple[str, str | None]:
 
 
 def names(scenario: Scenario, work: str, decision: str) -> list[str]:
-    """The policies that are compared where none are named: all but cards, which fit one system each."""
+    """The policies that are compared where none are named: first who decides where nobody else is named.
+
+    Cards are left out, which fit one system each.
+    """
     from edgewise.policies.cards import shipped
 
     kind = kind_of(work, decision)
+    first = defaults(scenario, decision.rpartition(".")[0] or work).get(kind[0])
     if work == "graphs" and _laid_out(scenario):
         return [LAID_OUT]
     of_sites = kind[1] == "requests" and not _in_slots(scenario)  # as live
-    return [name for name in policies.names(*kind, of_sites) if name not in (*shipped(*kind), LAID_OUT)]
+    found = [name for name in policies.names(*kind, of_sites) if name not in (*shipped(*kind), LAID_OUT)]
+    return sorted(found, key=lambda name: name != first)
 
 
 def _laid_out(scenario: Scenario) -> bool:

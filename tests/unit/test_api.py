@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 import edgewise as ew
-from edgewise import policies
+from edgewise import policies, runs
 from edgewise.config import load_scenario
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.report import records
@@ -74,6 +74,15 @@ def test_any_decision_is_simulated_and_compared_with_one_schema(tmp_path, name, 
     mine = found.result.windows.filter(pc.equal(found.result.windows["policy"], names[1]))
     assert alone.drop_columns(["policy"]) == mine.drop_columns(["policy"])
     assert "</html>" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["tiny", "kais-demo", "recognition", "split-inception", "deferrable"])
+def test_where_no_policies_are_named_others_are_compared_with_the_usual_one(name):
+    scenario = load_scenario(name)
+    (work,) = scenario.spec.holds
+    for decision, usual in runs.defaults(scenario, work).items():
+        names = runs.names(scenario, work, decision)
+        assert names[0] == usual and len(names) > 3 and names[1:] == sorted(names[1:])
 
 
 def test_records_become_data_frames():

@@ -108,7 +108,10 @@ def compare(
     policy: PolicyOption = None,
     seeds: SeedsOption = "0:10",
     rival: Annotated[
-        str | None, typer.Option(help="Compare the others with this one; default: the first.")
+        str | None,
+        typer.Option(
+            help="Compare the others with this one; default: the first named; of 'all', the usual one."
+        ),
     ] = None,
     changes: SetOption = None,
     jobs: JobsOption = 1,
