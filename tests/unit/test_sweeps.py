@@ -218,6 +218,8 @@ def test_a_sweep_leaves_a_table_a_figure_and_a_knee(tmp_path):
     assert row["success"] == json.loads(own.stdout)["summary"][0]["success"] != one.summary()[0]["success"]
     page = (folder / "report.html").read_text()
     assert all(line.split(":")[0] in page for line in found["sentences"])
+    written = folder / "report.html"
+    assert f"its report is {written}" in " ".join(edgewise("report", str(folder), cwd=tmp_path).stderr.split())
 
 
 def test_any_number_of_processes_gives_the_same_bytes(tmp_path):

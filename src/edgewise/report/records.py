@@ -342,4 +342,6 @@ def _parquet(place: Path, name: str) -> pa.Table:
 
 def _refuse_lack(place: Path, names: Sequence[str]) -> None:
     if missing := [name for name in names if not (place / name).is_file()]:
-        raise RunError(f"{place} is no run folder: it lacks {', '.join(missing)}; give a folder of `runs/`")
+        report = place / "report.html"  # of a sweep
+        fix = f"its report is {report}" if report.is_file() else "give a folder of `runs/`"
+        raise RunError(f"{place} is no run folder: it lacks {', '.join(missing)}; {fix}")
