@@ -219,7 +219,9 @@ def test_a_sweep_leaves_a_table_a_figure_and_a_knee(tmp_path):
     page = (folder / "report.html").read_text()
     assert all(line.split(":")[0] in page for line in found["sentences"])
     written = folder / "report.html"
-    assert f"its report is {written}" in " ".join(edgewise("report", str(folder), cwd=tmp_path).stderr.split())
+    assert f"its report is {written}" in " ".join(
+        edgewise("report", str(folder), cwd=tmp_path).stderr.split()
+    )
 
 
 def test_any_number_of_processes_gives_the_same_bytes(tmp_path):
