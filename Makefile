@@ -43,8 +43,11 @@ demo: $(VENV)/.demo
 # One worker more than cores, since tests of live systems mostly wait. What a file sets up its tests share.
 PARALLEL = -n $(shell $(PYTHON) -c "import os; print(min(os.cpu_count(), 7) + 1)") --dist loadfile --no-loadscope-reorder
 
+# What fails is judged once more beside nothing else: a machine that stands still for seconds fails live systems.
+AGAIN = $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not alone" $(PARALLEL)
+	$(BIN)/python -m pytest -m "not alone" $(PARALLEL) || $(AGAIN)
 	$(BIN)/python -m pytest -m alone tests/live
 
 test-learn: .venv-learn/.made

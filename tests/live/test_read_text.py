@@ -52,7 +52,7 @@ def test_an_empty_picture_drops_the_frame(tmp_path):
 
 def test_one_command_runs_and_measures_it(tmp_path):
     state = ["--state", str(tmp_path / "state")]
-    done = CliRunner().invoke(app, ["run", "read-text", "--backend", "local", "--seconds", "4", *state])
+    done = CliRunner().invoke(app, ["run", "read-text", "--backend", "local", "--seconds", "8", *state])
     assert done.exit_code == 0, done.output
     assert "throughput: planned" in done.output and "source->detect" in done.output
     planned, measured = _figures(done.output)
