@@ -2,12 +2,15 @@
 # make test     every test but those of learning, in an environment without torch
 # make test-learn  those of learning: trainers, exports, Stable-Baselines3 on every environment
 # make test-quick  the tests nearest to the change at hand, for at most a minute and a half
+# make mutants  breaks rules on purpose, in cores and in drivers: tests must see each
 # make check    format, lint, types, import rule, documentation
 # make bed      a real Kubernetes on this machine; make bed-down ends it
-# make test-bed its tests, where root and Go are; make test-beds does it once a change of its folder
+# make test-bed its tests, where root and Go are (PARTS="cluster picker" for some); make test-beds runs those
+#               that have not passed since what they are about was changed
 # make test-beds  the test beds and the conformance suite of pickers, see beds/README.md
 # make test-ray a sweep on a real Ray cluster of this machine, in an environment of its own (1.1 GB)
-# make bench    speed, side by side with the peers; writes docs/results/bench
+# make bench    speed, side by side with the peers; writes docs/results/bench, and its figures into README and docs
+# make bench-docs  the figures of docs/results/bench into README and docs, without measuring
 # make docs     build the documentation into site/
 # make clean    remove everything that is made here, .venv included
 #
@@ -23,8 +26,7 @@ LEARN := .venv-learn/bin
 BEDS := .venv-beds/bin
 # Holds virtualenv where the interpreter comes without ensurepip; nothing is installed outside this folder.
 BOOTSTRAP := build/virtualenv
-REQUIREMENTS := pyproject.toml constraints.txt
-CHECKED := src tests bench beds picker-conformance
+REQUIREMENTS := pyproject.toml studies/pyproject.toml constraints.txt
 # Inference servers to compare with; they pin versions of their own, so each has an environment of its own.
 PEERS := mlserver kserve
 
@@ -32,7 +34,7 @@ export NO_MKDOCS_2_WARNING := 1 # its notice on stderr says nothing about this b
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-learn test-quick test-bed test-beds test-ray bed bed-down check bench docs clean
+.PHONY: help demo test test-learn test-quick mutants test-bed test-beds test-ray bed bed-down check bench bench-docs docs clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -51,23 +53,24 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m alone tests/live
 
 test-learn: .venv-learn/.made
-	$(LEARN)/mypy src/edgewise/learn
+	$(LEARN)/mypy src/edgewise/learn studies/edgewise_studies/training
 	$(LEARN)/python -m pytest tests/learn $(PARALLEL)
 
 test-quick: $(VENV)/.dev
 	$(BIN)/python -m pytest --quick $(PARALLEL) -n 2
 
+mutants: $(VENV)/.dev
+	$(BIN)/python tests/mutants/breaking.py
+
 test-beds: .venv-beds/.made
 	$(BEDS)/python -m pytest picker-conformance beds --ignore beds/kubernetes
-	@if $(BEDS)/python -m beds.kubernetes tested; then \
-	  echo "beds/kubernetes: unchanged since its tests passed, they are skipped; make test-bed runs them"; \
-	else $(MAKE) --no-print-directory test-bed; fi
+	$(BEDS)/python -m beds.kubernetes test --changed
 
 test-ray: .venv-ray/.made
 	.venv-ray/bin/python -m pytest beds/test_ray.py
 
 test-bed: .venv-beds/.made
-	$(BEDS)/python -m pytest beds/kubernetes
+	$(BEDS)/python -m beds.kubernetes test $(PARTS)
 
 bed: .venv-beds/.made
 	$(BEDS)/python -m beds.kubernetes up $(BED)
@@ -76,11 +79,14 @@ bed-down: .venv-beds/.made
 	$(BEDS)/python -m beds.kubernetes down
 
 check: $(VENV)/.dev
-	$(BIN)/ruff format --check $(CHECKED)
-	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/mkdocs build --strict --quiet
+
+bench-docs: $(VENV)/.made
+	$(BIN)/python -m bench.figures
 
 bench: $(VENV)/.bench $(PEERS:%=.venv-peers/%/.tried)
 	$(BIN)/python -m bench
@@ -90,7 +96,7 @@ docs: $(VENV)/.dev
 
 clean:
 	rm -rf $(VENV) .venv-learn .venv-beds .venv-ray .venv-peers build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src studies tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: an environment is made once, and brought up to date when the requirements change.
 
@@ -104,16 +110,16 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.made $(REQUIREMENTS)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[demo]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[demo]' -e ./studies
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made $(REQUIREMENTS)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]' -e ./studies
 	@touch $@ $(VENV)/.demo
 
 .venv-learn/.made: $(REQUIREMENTS) | $(VENV)/.made
 	$(BIN)/python -m venv $(@D) || PYTHONPATH=$(BOOTSTRAP) $(PYTHON) -m virtualenv $(@D)
-	$(@D)/bin/python -m pip install --quiet -c constraints.txt -e '.[dev-learn]'
+	$(@D)/bin/python -m pip install --quiet -c constraints.txt -e '.[dev-learn]' -e ./studies
 	@touch $@
 
 .venv-beds/.made: $(REQUIREMENTS) picker-conformance/pyproject.toml | $(VENV)/.made

@@ -15,11 +15,12 @@ VEGETA = ("github.com/tsenart/vegeta/v12", "v12.12.0")
 SETTINGS = {"GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"}
 
 
-def built(module: str, version: str, package: str = "") -> Path:
+def built(module: str, version: str, package: str = "", main: str = "") -> Path:
     """The program of a module, built once.
 
     Args:
         package: its folder in the module, where that is not the module's own.
+        main: a program of our own that takes what it needs from the module, in place of the module's.
 
     Raises:
         BedError: there is no Go, or it cannot be built.
@@ -33,9 +34,12 @@ def built(module: str, version: str, package: str = "") -> Path:
         raise BedError(
             f"{name} is built from Go modules, and there is no Go; install it or put it at {program}"
         )
+    print(f"building {name} {version} once, into {program.parent}", flush=True)
     # Required by a module of our own: `go install` fails where the list of versions cannot be had.
     here = module_file(program.parent / "module", f"module bed\n\ngo 1.23\n\nrequire {module} {version}\n")
-    _go(here, "build", "-trimpath", "-o", str(program), path)
+    if main:
+        (here / "main.go").write_text(main)
+    _go(here, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(program), "." if main else path)
     return program
 
 

@@ -9,13 +9,26 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench import breakdown, cold, gateway, joint, machine, placing, processes, report, servers, split
+from bench import (
+    apart,
+    breakdown,
+    cold,
+    figures,
+    gateway,
+    joint,
+    machine,
+    placing,
+    processes,
+    report,
+    servers,
+    split,
+)
 from bench.measure import pin, run_case
 
 # Name → module with a `case()`; imported when it runs, so that the others do without its peers.
 CASES = {"queue": "bench.queues", "graphs": "bench.graphs", "decisions": "bench.decisions"}
 OTHERS = ("scenario", "joint", "startup", "cold", "slots", "kais", "breakdown")
-OTHERS += ("split", "place", "gateway", "servers")
+OTHERS += ("split", "place", "apart", "gateway", "servers")
 ROUNDS, QUICK = 5, 0.05
 LIVE_ROUNDS = 3
 JOINT_ROUNDS = 21
@@ -28,7 +41,7 @@ def main() -> None:
     parser.add_argument("name", nargs="*", help=f"which ones, all by default: {', '.join(names)}")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the work, one round")
     parser.add_argument("--full", action="store_true", help="1,000 antennas as well; takes minutes")
-    parser.add_argument("--out", type=Path, default=Path("docs/results/bench"), help="folder of the results")
+    parser.add_argument("--out", type=Path, default=figures.RESULTS, help="folder of the results")
     for peer, name in servers.PEERS.items():
         what = f"interpreter of an environment with {name}, for servers"
         parser.add_argument(f"--{peer}-python", type=Path, default=servers.default_python(peer), help=what)
@@ -45,6 +58,8 @@ def main() -> None:
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     (chosen.out / "bench.md").write_text(report.table(result), encoding="utf-8")
     report.chart(result, chosen.out / "ratios.png")
+    if chosen.out.resolve() == figures.RESULTS:
+        figures.insert(result)
     print(report.table(result))
 
 
@@ -102,6 +117,8 @@ def _run_one(name: str, rounds: int, quick: bool, full: bool, cpus: set[int]) ->
         return {"runs": processes.slots(rounds, 10 if quick else 200, 10 if quick else 200, cpus)}
     if name == "place":
         return {"runs": placing.run(quick)}
+    if name == "apart":
+        return apart.run(rounds, 50 if quick else 500)
     if name == "kais":
         return {"runs": processes.kais(rounds, 16 if quick else 256, 200 if quick else 5000, cpus)}
     return breakdown.run(20_000 if quick else 1_000_000, rounds)

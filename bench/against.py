@@ -1,8 +1,10 @@
 """Is this tree slower than another commit? `python -m bench.against COMMIT`
 
 Both trees run the same work in turn, each in a process of its own that is kept, pinned to one CPU. What is
-timed is named by what every edition understands: scenarios and policies. Medians of CPU time with their
-spread; a case counts as slower when its median lies beyond the other's by more than the spread of both.
+timed is named by what every edition understands: scenarios and policies. Of the live system it is a small
+query, at a gateway and at a worker that each tree's own `bench.echo` starts, asked by the same clients.
+Medians of CPU time with their spread; a case counts as slower when its median lies beyond the other's by more
+than the spread of both.
 """
 
 from __future__ import annotations
@@ -14,11 +16,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
+from bench.load import cpu_s, load, query
 from bench.measure import pin
 
 HERE = Path(__file__).resolve().parent.parent
@@ -27,20 +33,24 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "streams, three-tier": ("three-tier", {}, {"dispatch": "least-impedance"}),
     "streams, full-edge": ("full-edge", {"duration_s": 300}, {"dispatch": "closest"}),
     "streams, lookahead": ("three-tier", {"duration_s": 100}, {"dispatch": "lookahead"}),
-    "services, kais-demo": ("kais-demo", {}, {"dispatch": "greedy", "orchestrate": "marginal"}),
-    "services, learned": ("scarce", {}, {"dispatch": "kais-scarce", "orchestrate": "kais-scarce"}),
+    "services, kais-demo": ("kais-demo", {}, {"requests": "greedy", "orchestrate": "marginal"}),
+    "services, learned": ("scarce", {}, {"requests": "kais-scarce", "orchestrate": "kais-scarce"}),
     "pipelines, recognition": ("recognition", {}, {"place": "otfa"}),
     "pipelines, place jointly": ("recognition", {}, {"place": "joint"}),
     "graphs, split-inception": ("split-inception", {}, {"split": "nona-free"}),
     "jobs, deferrable": ("deferrable", {}, {"defer": "horizon"}),
     "jobs, on nodes": ("deferrable", {"jobs.room": "nodes"}, {"defer": "tetris"}),
 }
+LIVE = {"gateway, a small query": "gateway", "worker, a small query": "worker"}
 EVENTS = "one event at a time"  # beside these: opens and closes streams through `DispatchCore.handle`
 SERVER = """
 import json, sys, time
 import edgewise as ew
+from edgewise.policies import DECISIONS
+was = {} if "requests" in DECISIONS else {"requests": "dispatch"}  # before it had a name of its own
 cases, what = json.loads(sys.argv[1]), {}
 for name, (scenario, changes, policies) in cases.items():
+    policies = {was.get(decision, decision): policy for decision, policy in policies.items()}
     what[name] = lambda s=ew.load_scenario(scenario, changes), p=policies: ew.simulate(s, p, seeds=[1])
 def events():
     from edgewise import policies
@@ -64,12 +74,25 @@ def events():
     return play
 what[sys.argv[2]] = events()
 for line in sys.stdin:
-    name, repeats = json.loads(line)
-    began_s = time.process_time()
-    for _ in range(repeats):
+    name, repeats, began_s = json.loads(line), 0, time.process_time()
+    while not repeats or time.process_time() < began_s + 0.3:
         what[name]()
+        repeats += 1
     print(json.dumps((time.process_time() - began_s) / repeats), flush=True)
 """
+STARTER = """
+import json, sys, uvloop
+from bench.echo import open_stream, process, serve_echo, serve_gateway, serve_worker
+_, to_echo = process(serve_echo)
+worker, to_worker = process(serve_worker, 16)
+gateway, to_gateway = process(serve_gateway, to_echo)
+asked = {"worker": "/v2/models/echo/infer", "gateway": "/v2/models/copy/infer"}
+where = {"worker": [worker.pid, to_worker, asked["worker"], ""],
+         "gateway": [gateway.pid, to_gateway, asked["gateway"], uvloop.run(open_stream(to_gateway))]}
+print(json.dumps(where), flush=True)
+sys.stdin.read()
+"""
+CONNECTIONS, QUERIES_S = 16, 0.5
 
 
 def main() -> None:
@@ -80,26 +103,27 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases with this in their name")
     chosen = parser.parse_args()
     pin()
-    names = [name for name in (*CASES, EVENTS) if chosen.only in name]
     with ExitStack() as stack:
-        other = stack.enter_context(checked_out(chosen.commit))
-        servers = [stack.enter_context(server(tree / "src")) for tree in (other, HERE)]
-        for row in compared(servers, names, chosen.rounds):
-            print(row, flush=True)
+        trees = stack.enter_context(checked_out(chosen.commit)), HERE
+        print(f"{'case':26} {'other, ms':>18} {'this tree, ms':>18}   this / other", flush=True)
+        for started, timed, cases in ((server, simulated_s, (*CASES, EVENTS)), (answering, asked_s, LIVE)):
+            names = [name for name in cases if chosen.only in name]
+            servers = [stack.enter_context(started(tree)) for tree in trees if names]
+            for name in names:
+                print(
+                    compared(name, [partial(timed, each, name) for each in servers], chosen.rounds),
+                    flush=True,
+                )
 
 
-def compared(servers: list[subprocess.Popen[str]], names: list[str], rounds: int) -> Iterator[str]:
-    """A line for each case: medians, spreads and verdict."""
-    yield f"{'case':26} {'other, ms':>18} {'this tree, ms':>18}   this / other"
-    for name in names:
-        for each in servers:
-            timed_s(each, name, 1)  # compiled, and warm
-        repeats = max(1, int(0.3 / max(timed_s(servers[0], name, 1), 1e-3)))
-        turns = [[timed_s(each, name, repeats) for each in servers] for _ in range(rounds)]
-        other, here = ([1e3 * turn[k] for turn in turns] for k in range(2))
-        (a, wide_a), (b, wide_b) = ((statistics.median(x), spread(x)) for x in (other, here))
-        verdict = "slower" if b > a + max(wide_a, wide_b) else "faster" if b < a - max(wide_a, wide_b) else ""
-        yield f"{name:26} {a:9.1f} ± {wide_a:6.1f} {b:9.1f} ± {wide_b:6.1f}   {b / a:.2f} {verdict}"
+def compared(name: str, timed: list[Callable[[], float]], rounds: int) -> str:
+    """A case's line: medians, spreads and verdict."""
+    for each in timed:
+        each()  # compiled, and warm
+    turns = [[1e3 * each() for each in timed] for _ in range(rounds)]
+    (a, wide_a), (b, wide_b) = ((statistics.median(x), spread(x)) for x in zip(*turns, strict=True))
+    verdict = "slower" if b > a + max(wide_a, wide_b) else "faster" if b < a - max(wide_a, wide_b) else ""
+    return f"{name:26} {a:9.4g} ± {wide_a:6.2g} {b:9.4g} ± {wide_b:6.2g}   {b / a:.2f} {verdict}"
 
 
 def spread(times: list[float]) -> float:
@@ -108,30 +132,53 @@ def spread(times: list[float]) -> float:
     return high - low
 
 
-def timed_s(asked: subprocess.Popen[str], name: str, repeats: int) -> float:
+def simulated_s(asked: subprocess.Popen[str], name: str) -> float:
     """CPU seconds that a tree takes for a case."""
-    assert asked.stdin is not None and asked.stdout is not None
-    print(json.dumps([name, repeats]), file=asked.stdin, flush=True)
-    line = asked.stdout.readline()
-    if not line:
-        sys.exit(f"{name}: the process ended; what it said is above")
-    return float(line)
+    assert asked.stdin is not None
+    print(json.dumps(name), file=asked.stdin, flush=True)
+    return float(said(asked))
+
+
+def asked_s(where: dict[str, Any], name: str) -> float:
+    """CPU seconds that a tree's gateway or worker takes for a query."""
+    pid, port, path, stream = where[LIVE[name]]
+    before_s = cpu_s(pid)
+    _, delays_s = uvloop.run(load(port, query(path, (1, 8), stream), CONNECTIONS, QUERIES_S))
+    return (cpu_s(pid) - before_s) / len(delays_s)
+
+
+def said(asked: subprocess.Popen[str]) -> str:
+    """The next line of a process."""
+    assert asked.stdout is not None
+    return asked.stdout.readline() or sys.exit("the process ended; what it said is above")
+
+
+def server(tree: Path) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A process that runs cases with the package of a tree."""
+    return started_in(str(tree / "src"), SERVER, json.dumps(CASES), EVENTS)
 
 
 @contextmanager
-def server(source: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that runs cases with the package in `source`."""
-    environment = {**os.environ, "PYTHONPATH": str(source)}
-    command = [sys.executable, "-c", SERVER, json.dumps(CASES), EVENTS]
+def answering(tree: Path) -> Iterator[dict[str, Any]]:
+    """A tree's gateway and worker: process, port, path and stream of each."""
+    with started_in(f"{tree / 'src'}:{tree}", STARTER) as starter:
+        yield json.loads(said(starter))
+
+
+@contextmanager
+def started_in(path: str, *command: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that knows the packages of a path, in an empty folder."""
+    environment = {**os.environ, "PYTHONPATH": path}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with (
         tempfile.TemporaryDirectory() as empty,
-        subprocess.Popen(command, env=environment, cwd=empty, **pipes) as started,
+        subprocess.Popen([sys.executable, "-c", *command], env=environment, cwd=empty, **pipes) as started,
     ):
         try:
             yield started
         finally:
-            started.terminate()
+            started.stdin.close()  # what it started ends with it
+            started.wait()
 
 
 @contextmanager

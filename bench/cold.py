@@ -35,12 +35,12 @@ def commands() -> dict[str, list[str]]:
             found[" ".join(whole)] = [*edgewise, *whole]
         elif kind not in ("requests", "replicas"):
             found[part] = ["-m", "edgewise.precompile", part]
-    pairs = [(name, "none") for name in policies.names("dispatch", "requests")] + [
+    pairs = [(name, "none") for name in policies.names("requests")] + [
         ("greedy", name) for name in policies.names("orchestrate")
     ]
     for one, two in dict.fromkeys(pairs):
         scenario = "scarce" if two == "kais-scarce" else "kais-demo"  # a card knows its own services only
-        whole = ["simulate", scenario, "--policy", f"dispatch={one}", "--policy", f"orchestrate={two}"]
+        whole = ["simulate", scenario, "--policy", f"requests={one}", "--policy", f"orchestrate={two}"]
         found[" ".join(whole)] = [*edgewise, *whole]
     return found
 

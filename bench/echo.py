@@ -34,6 +34,7 @@ from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.messages import InferResponse, decode_request, encode_response
+from edgewise.runtime.serving import Listen, listen
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 
@@ -105,8 +106,8 @@ async def serve_gateway(ready: Any, worker_port: int) -> None:
         world(), policies.load("dispatch", "least-impedance"), 0, lambda: time.monotonic() - began_s
     )
     gateway = Gateway(session, [http.Client("127.0.0.1", worker_port)], ["echo"])
-    server = await http.serve(with_admin(gateway), at_once=True)
-    ready.put(server.port)
+    listening = await listen(with_admin(gateway), Listen(), at_once=True)  # with all that guards it
+    ready.put(listening.http.port)
     await asyncio.gather(gateway.keep_time(), gateway.watch())
 
 

@@ -56,6 +56,7 @@ def _day(scenario: Scenario, rounds: int) -> dict[str, Any]:
     return {
         "simulated_s": scenario.duration_s,
         "queries": timed[0]["queries"],
+        "times_real": scenario.duration_s / statistics.median(each["cpu_s"] for each in timed),
         "cpu_s": [each["cpu_s"] for each in timed],
         "wall_s": [each["wall_s"] for each in timed],
         "parts_s": {
@@ -68,7 +69,7 @@ def _timed(scenario: Scenario) -> dict[str, Any]:
     works, chosen = scenario.spec.holds, {}
     for work in works:
         for decision, name in runs.defaults(scenario, work).items():
-            chosen[f"{work}.{decision}"] = runs.maker(work, decision, name)[1]
+            chosen[decision] = runs.maker(decision, name)[1]
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     run = JointRun(scenario, works, chosen, SEED)
     parts_s = dict.fromkeys(works, 0.0)

@@ -15,7 +15,7 @@ import numpy as np
 from edgewise import config
 from edgewise.core.orchestrate import Requests
 from edgewise.model.orchestration import System
-from edgewise.policies.dispatch.requests.rules import RandomStation
+from edgewise.policies.requests.rules import RandomStation
 from edgewise.sim.slots.replicas import ReplicaWorlds
 from edgewise.workloads.services import simulated_services
 

@@ -53,7 +53,10 @@ def kais(rounds: int, worlds: int, count: int, cpus: Iterable[int]) -> list[dict
     for _ in range(rounds):
         for t in kinds:
             runs[t].append(_json("-m", "bench.kais", str(t), str(worlds), str(count), cpus=allowed))
-    return [sorted(runs[t], key=lambda run: float(run["wall_s"]))[len(runs[t]) // 2] for t in kinds]
+    median = [sorted(runs[t], key=lambda run: float(run["wall_s"]))[len(runs[t]) // 2] for t in kinds]
+    rates = [float(run["slots"]) / float(run["cpu_s"]) for run in median]
+    derived = [{"per_cpu_s": rate, "times_plain": rate / rates[0]} for rate in rates]
+    return [run | more for run, more in zip(median, derived, strict=True)]
 
 
 def startup(rounds: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ def table(result: dict[str, Any]) -> str:
             lines += _rates(result[name])
     for name, section in (
         ("scenario", _scenario), ("joint", _joint), ("startup", _startup), ("cold", _cold), ("slots", _slots),
-        ("kais", _kais), ("breakdown", _breakdown), ("split", _split), ("place", _place),
+        ("kais", _kais), ("breakdown", _breakdown), ("split", _split), ("place", _place), ("apart", _apart),
         ("gateway", _gateway), ("servers", _servers),
     ):  # fmt: skip
         if name in result:
@@ -157,11 +157,10 @@ def _slots(case: dict[str, Any]) -> list[str]:
 
 def _kais(case: dict[str, Any]) -> list[str]:
     head = ("engine", "worlds", "slots", "slots/s of wall", "slots/s of CPU", "times the plain loop, CPU")
-    plain = next(run for run in case["runs"] if run["threads"] == 0)
     rows = [
         (f"{run['threads']} threads" if run["threads"] else "plain loop", str(run["worlds"]),
          f"{run['slots']:,}", _k(run["slots"] / run["wall_s"]), _k(run["slots"] / run["cpu_s"]),
-         f"{run['slots'] / run['cpu_s'] * plain['cpu_s'] / plain['slots']:.3g}")
+         f"{run['times_plain']:.3g}")
         for run in case["runs"]
     ]  # fmt: skip
     return ["## Requests and replicas, random dispatch, `kais-demo`", "", *_grid(head, rows)]
@@ -242,6 +241,19 @@ def _place(case: dict[str, Any]) -> list[str]:
         + ", ".join(f"{s:.3g} s for all {nodes:,} nodes ({1e3 * s / nodes:.2g} ms a node, as needed)"
                     for nodes, s in cold.items()) + ".", "",
     ]  # fmt: skip
+
+
+def _apart(case: dict[str, Any]) -> list[str]:
+    rows = [
+        (
+            str(row["workers"]),
+            row["way"],
+            *(f"{1e6 * statistics.median(row[each]):.0f}" for each in ("wall_s", "cpu_s")),
+        )
+        for row in case["rows"]
+    ]
+    head = ("workers", "a policy of streams is asked", "wall µs of a decision", "CPU µs, of both processes")
+    return ["## Policies in processes of their own", "", *_grid(head, rows)]
 
 
 def _machines(result: dict[str, Any]) -> list[str]:

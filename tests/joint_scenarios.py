@@ -162,14 +162,16 @@ def five_kinds(jobs: Sequence[dict[str, Any]], timeline: Sequence[tuple[float, b
     data["links"] += [
         {"site": "site", "cluster": "cloud", "delay_s": "20ms", "over": "wan"},
         {"between": ["near", "near"], "bandwidth_bps": "100Mbps", "shared": "both"},
+        {"name": "lan-{site}", "bandwidth_bps": "1Gbps"},
+        {"name": "wan", "bandwidth_bps": "1Gbps"},
     ]
     data["workers"].append({"variant": "served", "cluster": "cloud"})
+    data["policies"] = {"orchestrate": "none"}
     data["services"] = {
         "cloud": "cloud",
         "frame_s": 10,
         "cores_held": "life",
         "gateways": "per_site",
-        "orchestrate": "none",
         "offered": [{"variant": "served", "deadline_s": "400ms", "initial": 3}],
         "requests": {"rate_qps": 2, "service_s": "50ms", "slack": [3, 6], "payload_bytes": "10kB"},
     }
@@ -197,6 +199,7 @@ def laid(
     """
     data = mixed(nodes=2, pipeline_at_s=pipeline_at_s)
     data["sharing"] = sharing
+    data["reservations"] = {"capped": False, "kept": 0}  # policies say what flows have
     data["pipelines"][0] |= {"source": source, "frames": frames}
     data["catalog"]["variants"][0] |= {"capacity_qps": 1e5}
     data["catalog"]["variants"][0]["profile"]["fixed_s"] = 1e-5
@@ -215,11 +218,11 @@ def laid(
         {"between": ["near-0", "near-1"], "over": [cable]},
     ]
     named = {"memory_bytes": "100MB", "cpu_cores": 0.5, "image_bytes": image_bytes, "initial": 0}
+    data["policies"] = {"orchestrate": "none"}
     data["services"] = {
         "cloud": "cloud",
         "frame_s": 10,
         "gateways": "per_site",
-        "orchestrate": "none",
         "offered": [{"name": "zero"} | named | {"initial": 2}, {"name": "one"} | named],
         "requests": {"rate_qps": 2, "service_s": "50ms", "slack": [3, 6], "payload_bytes": "10kB"},
     }
@@ -236,7 +239,7 @@ def over_cables(lan: str, wan: str, tensors: str = "lan", **more: Any) -> dict[s
     data["links"] = [
         {"name": "lan", "bandwidth_bps": lan, "delay_s": "0.5ms"} | more,
         {"name": "wan", "bandwidth_bps": wan, "delay_s": "10ms"} | more,
-        {"name": "lab", "bandwidth_bps": lan},
+        *([{"name": "lab", "bandwidth_bps": lan}] if tensors == "lab" else []),
         {"site": "site", "cluster": "near", "over": "lan"},
         {"site": "site", "cluster": "cloud", "over": "wan", "delay_s": "5ms"},
         {"between": ["near", "near"], "over": tensors},
@@ -312,8 +315,7 @@ def joint_run(
     chosen: dict[str, Any] = {}
     for work in works:
         for decision, name in runs.defaults(scenario, work).items():
-            key = decision if decision not in chosen else f"{work}.{decision}"
-            chosen[key] = runs.maker(work, decision, policies.get(key.replace(".", "_"), name))[1]
+            chosen[decision] = runs.maker(decision, policies.get(decision, name))[1]
     return JointRun(scenario, works, chosen, seed, trace, check=check)
 
 

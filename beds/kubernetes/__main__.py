@@ -1,27 +1,38 @@
-"""python -m beds.kubernetes up | down | status | tested: a cluster that stays until it is told to end."""
+"""python -m beds.kubernetes up | down | fault | repair | link …: a cluster that stays until told to end."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import subprocess
 import sys
+import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from beds.kubernetes import cleanup, stamp
+from beds.kubernetes import cleanup, commands, dns, place, stamp
 from beds.kubernetes.build import VERSION, check_machine, programs
 from beds.kubernetes.cluster import Cluster
-from beds.processes import REPOSITORY, BedError, end_by_signals, root_folder
+from beds.processes import REPOSITORY, BedError, end_by_signals
 
 EXAMPLES = """examples:
   python -m beds.kubernetes up --nodes 3
   python -m beds.kubernetes up --sites west=2,east=1 --simulated 200
   KUBERNETES_VERSION=v1.34.4 python -m beds.kubernetes up
+  python -m beds.kubernetes link west east --rate 20mbit --delay 20ms --loss 1%
+  python -m beds.kubernetes fault cut west east
+  python -m beds.kubernetes fault kill n2
+  python -m beds.kubernetes repair
   python -m beds.kubernetes down"""
+SOCKET = "commands.sock"
+FAULTS = """faults, each until it is repaired:
+  cut A [B]     no packet passes between two nodes or sites; B may be `control`; without B, A is cut off
+  kill A        everything on it is killed and its link is dead, as if its power went
+  freeze A      everything on it stands still, keeps what it has, and answers nothing
+  slow A        everything on it gets a share of the time (--share 0.2)
+  api-server    the API server is killed"""
 
 
 def main() -> None:
@@ -37,16 +48,38 @@ def main() -> None:
         one.add_argument("--sites", default="", help="as west=2,east=1, in place of --nodes")
         one.add_argument("--simulated", type=int, default=0, help="nodes that kwok simulates")
         one.add_argument("--user", action="append", default=[], help="a further user; repeatable")
-    verbs.add_parser("down", help="end it, and remove what a killed one has left")
-    verbs.add_parser("status", help="say what runs, and where its kubeconfig is")
-    verbs.add_parser("build", help="build Kubernetes' programs, where they are not there yet")
-    tested = verbs.add_parser("tested", help="whether the bed's tests have passed as its folder is now")
-    tested.add_argument("--write", action="store_true", help="note that they have passed")
+    _steering(verbs)
+    verbs.add_parser("down", help="end whatever cluster runs here, and remove what a killed one has left")
+    verbs.add_parser("status", help="say what runs, where its kubeconfig is, and what is wrong with it")
+    verbs.add_parser("build", help="build what clusters are made of, where it is not there yet")
+    verbs.add_parser("tested", help="say which parts of the bed's tests have not passed as things are now")
+    test = verbs.add_parser("test", help="run its tests, and note which parts of them have passed")
+    test.add_argument("part", nargs="*", metavar="PART", help=", ".join(stamp.PARTS))
+    test.add_argument("--changed", action="store_true", help="those parts alone that `tested` names")
     said = parser.parse_args()
     try:
         sys.exit(_do(said))
     except BedError as error:
         sys.exit(f"error: {error}")
+
+
+def _steering(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    fault = verbs.add_parser(
+        "fault", help="let something go wrong in the cluster that is up", epilog=FAULTS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    fault.add_argument("kind", help=", ".join(commands.PLACES))
+    fault.add_argument("places", nargs="*", metavar="PLACE", help="a node or a site")
+    fault.add_argument("--share", type=float, default=0.2, help="of the time that a slow node gets")
+    repair = verbs.add_parser("repair", help="end faults: those that begin with these words, or all")
+    repair.add_argument("words", nargs="*", metavar="WORD")
+    link = verbs.add_parser(
+        "link", help="what passes between two nodes or sites; what is not given is taken away"
+    )
+    link.add_argument("a", metavar="A")
+    link.add_argument("b", metavar="B")
+    for what, of in (("rate", "20mbit"), ("delay", "20ms"), ("loss", "1%%")):
+        link.add_argument(f"--{what}", default="", help=f"each way, as {of}")
 
 
 def _do(said: argparse.Namespace) -> int:
@@ -55,55 +88,80 @@ def _do(said: argparse.Namespace) -> int:
             return _up(sys.argv[2:])
         case "serve":
             return _serve(said)
+        case "fault" | "repair" | "link":
+            print(commands.ask(Path(_running()["files"]) / SOCKET, _command(said)))
+            return 0
         case "down":
             return _down()
         case "status":
-            found = _state()
+            check_machine()
+            found = place.holder()
             print(json.dumps(found, indent=1) if found else "no cluster runs")
             return 0 if found else 1
         case "build":
             check_machine()
-            print(programs())
+            print(programs(), dns.program(), sep="\n")
             return 0
-    if said.write:
-        stamp.write()
-    return 0 if stamp.holds() else 1
+        case "tested":
+            print(*stamp.stale(), sep="\n")
+            return 1 if stamp.stale() else 0
+    return _test(said.part, said.changed)
 
 
-def _file() -> Path:
-    return root_folder("kubernetes").parent / "kubernetes.json"
+def _test(named: Sequence[str], changed: bool) -> int:
+    if wrong := set(named) - set(stamp.PARTS):
+        raise BedError(f"test {min(wrong)}: there is {', '.join(stamp.PARTS)}")
+    stale = stamp.stale()
+    chosen = [part for part in named or stamp.PARTS if not changed or part in stale]
+    if left_out := [part for part in named or stamp.PARTS if part not in chosen]:
+        print(f"skipped, unchanged since they passed: {', '.join(left_out)}", flush=True)
+    return 0 if all([stamp.run(part) for part in chosen]) else 1
 
 
-def _state() -> dict[str, object]:
-    """What the running cluster has said of itself; empty where none runs."""
-    with suppress(OSError, ValueError):
-        found: dict[str, object] = json.loads(_file().read_text())
-        if Path(f"/proc/{found['pid']}/cmdline").read_bytes().find(b"beds.kubernetes") > 0:
-            return found
-    return {}
+def _command(said: argparse.Namespace) -> dict[str, Any]:
+    words = {key: value for key, value in vars(said).items() if key != "verb"}
+    return {"do": said.verb, **words}
+
+
+def _running() -> dict[str, Any]:
+    """What the cluster that is up says of itself."""
+    check_machine()
+    found = place.holder()
+    if not found:
+        raise BedError("no cluster runs; start one by `make bed`")
+    if "kubeconfig" not in found:
+        raise BedError(f"{place.told(found)}: it is a test's, or not up yet, and takes no commands")
+    return found
 
 
 def _up(arguments: list[str]) -> int:
     check_machine()
+    if found := place.holder():
+        raise BedError(place.told(found))
     programs()  # its building is seen
-    log = root_folder("kubernetes").parent / "kubernetes.log"
-    with log.open("wb") as to:
+    with tempfile.TemporaryFile() as log:
         made = subprocess.Popen(
             [sys.executable, "-m", "beds.kubernetes", "serve", *arguments], cwd=REPOSITORY,
-            stdin=subprocess.DEVNULL, stdout=to, stderr=to, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
-    began_s = time.monotonic()
-    while made.poll() is None and _state().get("pid") != made.pid:
-        time.sleep(0.1)
-    if made.poll() is not None:
-        raise BedError(log.read_text().strip().removeprefix("error: ") or "it ended at once")
-    found = _state()
+        began_s = time.monotonic()
+        while made.poll() is None and not _is_up(made.pid):
+            time.sleep(0.1)
+        if made.poll() is not None:
+            log.seek(0)
+            raise BedError(log.read().decode().strip().removeprefix("error: ") or "it ended at once")
+    found = place.holder()
     print(f"{found['nodes']} Ready after {time.monotonic() - began_s:.0f} s; Kubernetes {found['version']}")
     print(
         f"export KUBECONFIG={found['kubeconfig']} PATH={found['programs']}:$PATH \\\n"
         f"       KUBECACHEDIR={found['files']}/kubectl    # make bed-down ends it"
     )
     return 0
+
+
+def _is_up(pid: int) -> bool:
+    found = place.holder()
+    return found.get("pid") == pid and "kubeconfig" in found
 
 
 def _serve(said: argparse.Namespace) -> int:
@@ -117,31 +175,28 @@ def _serve(said: argparse.Namespace) -> int:
                 cluster.simulate(said.simulated)
             configs = {user: str(cluster.kubeconfig_of(user)) for user in said.user}
             state = {
-                "pid": os.getpid(), "version": VERSION, "nodes": sorted(cluster.nodes), "users": configs,
+                "version": VERSION, "nodes": sorted(cluster.nodes), "users": configs,
                 "kubeconfig": str(cluster.kubeconfig), "programs": str(programs()),
                 "files": str(cluster.work),
             }  # fmt: skip
-            _file().write_text(json.dumps(state))
-            signal.pause()
+
+            def tell(holding: Mapping[str, Any]) -> None:
+                cluster.place.say({**state, **holding})
+
+            commands.serve(cluster, cluster.work / SOCKET, tell)
     except KeyboardInterrupt:
         return 0
-    finally:
-        _file().unlink(missing_ok=True)
     return 0
 
 
 def _down() -> int:
-    found = _state()
-    if not found:
-        check_machine()
+    check_machine()
+    found = place.end_holder()
+    with place.taken():
         cleanup.clean()
-        print("no cluster runs; what a killed one had left is removed")
-        return 0
-    pid = int(str(found["pid"]))
-    os.kill(pid, signal.SIGTERM)
-    while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
-        time.sleep(0.1)
-    print("ended")
+    print(
+        f"process {found['pid']} ended" if found else "no cluster runs; what a killed one had left is removed"
+    )
     return 0
 
 

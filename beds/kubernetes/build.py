@@ -16,7 +16,8 @@ from typing import Any
 from beds.go import go_module, module_file
 from beds.processes import BedError, cache
 
-VERSION = os.environ.get("KUBERNETES_VERSION", "v1.36.3")
+RELEASE = "v1.36.3"
+VERSION = os.environ.get("KUBERNETES_VERSION", RELEASE)
 FROM_DEBIAN = "v1.20.2"
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
 PACKAGES = {

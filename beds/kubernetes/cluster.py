@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import subprocess
 import time
@@ -11,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from beds.kubernetes import build, cleanup, images, kwok, network
+from beds.kubernetes import build, cleanup, dns, groups, images, kwok, network, place
 from beds.kubernetes.control_plane import ControlPlane
 from beds.kubernetes.network import Interface
 from beds.kubernetes.node import Node
-from beds.processes import BedError, Started, end, folder, root_folder
+from beds.processes import BedError, Started, end, folder
 
 
 class Cluster(Started):
@@ -34,6 +33,7 @@ class Cluster(Started):
 
     Attributes:
         kubeconfig: of the administrator, for use on this host.
+        place: where it may say what it is, to those who ask what runs.
 
     Raises:
         BedError: this machine cannot have a cluster, or one runs already.
@@ -55,7 +55,7 @@ class Cluster(Started):
     def _start(self) -> None:
         build.check_machine()
         programs = build.programs(self.version)
-        self._alone()
+        self.place = self.enter_context(place.taken())
         cleanup.clean()
         self.work = self.enter_context(folder("kubernetes"))
         self.callback(cleanup.clean)
@@ -69,9 +69,7 @@ class Cluster(Started):
         self.control.up()
         self.kubeconfig = self.kubeconfig_of("admin")
         self._kubectl = programs / "kubectl"
-        basic = images.archive(
-            [*images.basic(self._folder("images")), *self._images], self.work / "images.tar"
-        )
+        basic = images.archive([*self._basic(), *self._images], self.work / "images.tar")
         self.nodes: dict[str, Node] = {}
         for number, (name, site) in enumerate(zip(names, self._sites, strict=True), 1):
             here = self._folder(name)
@@ -88,11 +86,22 @@ class Cluster(Started):
             node.up([basic])
         self.wait(lambda: self.ready() >= set(names), 90, "the nodes to be Ready")
         self.wait(self._takes_pods, 30, "the default service account")
+        if self._has_dns:
+            self.apply(*dns.objects())
+            self.kubectl("rollout", "status", "-n", "kube-system", "deployment/coredns", "--timeout=90s")
 
     @property
     def minor(self) -> int:
         """Of its version: 36 for v1.36.3."""
         return int(self.version.split(".")[1])
+
+    @property
+    def _has_dns(self) -> bool:
+        return self.minor >= dns.FIRST_MINOR
+
+    def _basic(self) -> list[images.Image]:
+        folder = self._folder("images")
+        return [*images.basic(folder), *([dns.image(folder)] if self._has_dns else [])]
 
     def _takes_pods(self) -> bool:
         """Whether the account that pods use is there; before 1.24 with its token."""
@@ -103,15 +112,6 @@ class Cluster(Started):
         made = self.work / name
         made.mkdir()
         return made
-
-    def _alone(self) -> None:
-        """Hold the place of the one cluster of a machine; the kernel gives it back with the process."""
-        file = root_folder("kubernetes").parent / "kubernetes.lock"
-        lock = self.enter_context(file.open("a+"))
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BedError("a cluster runs already on this machine; end it by make bed-down") from None
 
     # asking
 
@@ -210,11 +210,14 @@ class Cluster(Started):
             raise BedError(f"{place!r} is no node and no site of this cluster")
         return found
 
-    def link(self, a: str, b: str, rate_bps: float | None = None, delay_s: float = 0.0) -> None:
-        """Rate and delay, each way, between two nodes or two sites; None and 0 take them away."""
+    def link(
+        self, a: str, b: str, rate_bps: float | None = None, delay_s: float = 0.0, loss: float = 0.0
+    ) -> None:
+        """Rate, delay and loss, each way, between two nodes or two sites; what is not given is taken away."""
         for one, other in self._pairs(a, b):
-            one.net.shape(other.net.number, rate_bps, delay_s)
-            other.net.shape(one.net.number, rate_bps, delay_s)
+            for sender, receiver in ((one, other), (other, one)):
+                sender.net.shape(receiver.net.number, rate_bps, delay_s)
+                receiver.net.lose(sender.net.number, loss)
 
     def _pairs(self, a: str, b: str) -> Iterator[tuple[Node, Node]]:
         for one in self.members(a):
@@ -223,21 +226,60 @@ class Cluster(Started):
                     yield one, other
 
     @contextlib.contextmanager
-    def cut(self, a: str, b: str) -> Iterator[None]:
-        """No packet passes between two nodes or two sites; `control` is the control plane."""
+    def cut(self, a: str, b: str | None = None) -> Iterator[None]:
+        """No packet passes between two nodes or two sites, or between one and all else.
+
+        Args:
+            b: `control` is the control plane; None pulls the cables of `a`.
+        """
+        with contextlib.ExitStack() as repairs:
+            for node in self.members(a) if b is None else ():
+                node.net.plug(False)
+                repairs.callback(node.net.plug, True)
+            for node, source in self._refused(a, b) if b else ():
+                node.net.refuse(source, True)
+                repairs.callback(node.net.refuse, source, False)
+            yield
+
+    def _refused(self, a: str, b: str) -> list[tuple[Node, str]]:
+        """Nodes, and what they are to refuse so that nothing passes between two places."""
         if b == "control":
             sources = (network.API_ADDRESS, network.CONTROL_SIDE)
-            refused = [(node, source) for node in self.members(a) for source in sources]
-        else:
-            both = [pair for one, other in self._pairs(a, b) for pair in ((one, other), (other, one))]
-            refused = [(one, source) for one, other in both for source in (other.net.address, other.net.pods)]
-        for node, source in refused:
-            node.net.refuse(source, True)
-        try:
+            return [(node, source) for node in self.members(a) for source in sources]
+        both = [pair for one, other in self._pairs(a, b) for pair in ((one, other), (other, one))]
+        return [(one, source) for one, other in both for source in (other.net.address, other.net.pods)]
+
+    @contextlib.contextmanager
+    def lost(self, place: str) -> Iterator[None]:
+        """As if the power of a node or a site went; it starts again afterwards."""
+        with contextlib.ExitStack() as repairs:
+            for node in self.members(place):
+                node.lose()
+                repairs.callback(node.back)
             yield
-        finally:
-            for node, source in refused:
-                node.net.refuse(source, False)
+
+    @contextlib.contextmanager
+    def frozen(self, place: str) -> Iterator[None]:
+        """Everything on a node or at a site stops where it is, keeps what it has, and answers nothing."""
+        with contextlib.ExitStack() as repairs:
+            for node in self.members(place):
+                groups.freeze(node.name, True)
+                repairs.callback(groups.freeze, node.name, False)
+            yield
+
+    @contextlib.contextmanager
+    def slow(self, place: str, share: float = 0.2) -> Iterator[None]:
+        """Everything on a node or at a site gets a share of the time only, as of a host that others use, too.
+
+        Raises:
+            BedError: the share is not above 0 and below 1.
+        """
+        if not 0 < share < 1:
+            raise BedError(f"share {share:g}: of the time, above 0 and below 1, as 0.2")
+        with contextlib.ExitStack() as repairs:
+            for node in self.members(place):
+                repairs.enter_context(groups.slowed(node.name, share))
+            yield
 
     @contextlib.contextmanager
     def api_server_away(self) -> Iterator[None]:

@@ -23,6 +23,8 @@ LAYER, CONFIG = "application/vnd.oci.image.layer.v1.tar", "application/vnd.oci.i
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 PAUSE = "docker.io/edgewise-bed/pause:1"
 BUSYBOX = "docker.io/edgewise-bed/busybox:1"
+PYTHON = "/opt/python/bin/python3"
+NOBODY = 65534
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,15 @@ class Image:
         name: with registry and tag; pods use it with `imagePullPolicy: Never`.
         folder: its files.
         command: what runs unless the pod says otherwise.
+        user: the number of who it runs as, unless the pod says otherwise; None is root. A number, not a name:
+            a kubelet that may start nobody as root (`runAsNonRoot`) has to know who it is.
     """
 
     name: str
     folder: Path
     command: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    user: int | None = None
 
 
 def archive(images: Sequence[Image], target: Path) -> Path:
@@ -59,6 +64,7 @@ def archive(images: Sequence[Image], target: Path) -> Path:
             "config": {
                 "Env": [f"{name}={value}" for name, value in environment.items()],
                 "Entrypoint": list(image.command),
+                **({} if image.user is None else {"User": f"{image.user}:{image.user}"}),
             },
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
         }  # fmt: skip
@@ -106,6 +112,19 @@ def basic(work: Path) -> list[Image]:
     ]
 
 
+def of_python(work: Path, name: str = "docker.io/edgewise-bed/python:1") -> Image:
+    """An image of this interpreter and its standard library.
+
+    Args:
+        work: where it is put together.
+    """
+    root = work / "python"
+    _interpreter(root)
+    _libraries(root)
+    (root / "tmp").mkdir()
+    return Image(name, root, (PYTHON,), {"PYTHONHOME": "/opt/python"}, NOBODY)
+
+
 def of_edgewise(
     work: Path, name: str = "docker.io/edgewise-bed/edgewise:1", extras: str = "live,place"
 ) -> Image:
@@ -118,34 +137,12 @@ def of_edgewise(
         extras: of the wheel.
     """
     root, wheels = work / "edgewise", work / "wheels"
-    run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "--quiet",
-            "--no-deps",
-            "--wheel-dir",
-            str(wheels),
-            str(REPOSITORY),
-        ]
-    )
+    pip = [sys.executable, "-m", "pip"]
+    run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), str(REPOSITORY)])
     (wheel,) = wheels.glob("edgewise-*.whl")
-    library = Path(
-        sysconfig.get_path("stdlib", vars={"base": sys.base_prefix, "installed_base": sys.base_prefix})
-    )
-    target = root / "opt/python"
-    shutil.copytree(
-        library, target / "lib" / library.name, symlinks=True,
-        ignore=shutil.ignore_patterns("site-packages", "test", "idlelib", "__pycache__", "config-*"),
-    )  # fmt: skip
-    (target / "bin").mkdir()
-    python = target / "bin/python3"
-    shutil.copy(os.path.realpath(sys.executable), python)
-    packages = target / "lib" / library.name / "site-packages"
+    packages = _interpreter(root) / "site-packages"
     run([
-        sys.executable, "-m", "pip", "install", "--quiet", "--target", str(packages),
+        *pip, "install", "--quiet", "--target", str(packages),
         "-c", str(REPOSITORY / "constraints.txt"), f"edgewise[{extras}] @ file://{wheel}",
     ])  # fmt: skip
     _libraries(root)
@@ -156,19 +153,26 @@ def of_edgewise(
     )  # subprocesses of the next command want it
     kernels = "/opt/kernels"
     environment = {"PYTHONHOME": "/opt/python", "EDGEWISE_KERNELS": kernels, "HOME": "/tmp"}
-    compile_for_all = [
-        "chroot",
-        str(root),
-        "/opt/python/bin/python3",
-        "-m",
-        "edgewise",
-        "kernels",
-        "--into",
-        kernels,
-    ]
+    compile_for_all = ["chroot", str(root), PYTHON, "-m", "edgewise", "kernels", "--into", kernels]
     run([*compile_for_all, "--cpu", "generic"], env=environment)
     shutil.rmtree(root / "dev")
-    return Image(name, root, ("/opt/python/bin/python3", "-m", "edgewise"), environment)
+    return Image(name, root, (PYTHON, "-m", "edgewise"), environment, NOBODY)
+
+
+def _interpreter(root: Path) -> Path:
+    """Copy this interpreter; the folder of its standard library."""
+    library = Path(
+        sysconfig.get_path("stdlib", vars={"base": sys.base_prefix, "installed_base": sys.base_prefix})
+    )
+    target = root / "opt/python"
+    copied = target / "lib" / library.name
+    shutil.copytree(
+        library, copied, symlinks=True,
+        ignore=shutil.ignore_patterns("site-packages", "test", "idlelib", "__pycache__", "config-*"),
+    )  # fmt: skip
+    (target / "bin").mkdir()
+    shutil.copy(os.path.realpath(sys.executable), root / PYTHON.lstrip("/"))
+    return copied
 
 
 def _libraries(root: Path) -> None:

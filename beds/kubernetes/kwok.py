@@ -10,6 +10,8 @@ from beds.kubernetes.build import KWOK
 from beds.processes import start
 
 ANNOTATION = {"kwok.x-k8s.io/node": "fake"}
+# Renewed at each quarter of it: three times before the control plane takes a node for lost (after 16 s).
+LEASE_S = "20"
 STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 
 
@@ -23,7 +25,7 @@ def run_kwok(kubeconfig: Path, folder: Path) -> subprocess.Popen[bytes]:
     stages.write_text("\n---\n".join(texts))
     selector = next(f"{key}={value}" for key, value in ANNOTATION.items())
     command = [program, "--config", stages, "--kubeconfig", kubeconfig, "--manage-all-nodes=false"]
-    more = ["--manage-nodes-with-annotation-selector", selector, "--node-lease-duration-seconds", "40"]
+    more = ["--manage-nodes-with-annotation-selector", selector, "--node-lease-duration-seconds", LEASE_S]
     return start([*command, *more], folder / "kwok.log", cwd=folder)
 
 

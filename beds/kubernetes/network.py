@@ -5,7 +5,7 @@
 
 Rates are token buckets (HTB) where traffic leaves its node. There is no netem on many machines, so a delay
 is a relay in user space: packets for a delayed peer are routed into a TUN device and appear, later, in the
-control plane's namespace, which forwards them.
+control plane's namespace, which forwards them. Losses are rules of the receiver that drop packets by chance.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class Interface:
     log: Path
     delays_s: dict[int, float] = field(default_factory=dict)
     rates_bps: dict[int, float] = field(default_factory=dict)
+    losses: dict[int, float] = field(default_factory=dict)
     _relay: subprocess.Popen[bytes] | None = None
 
     @property
@@ -83,7 +84,7 @@ class Interface:
     @property
     def address(self) -> str:
         """Its own address."""
-        return f"10.198.0.{10 + self.number}"
+        return address_of(self.number)
 
     @property
     def pods(self) -> str:
@@ -128,7 +129,7 @@ class Interface:
         assert self._relay.stdin is not None
         self._relay.stdin.write(json.dumps(self.delays_s).encode() + b"\n")
         self._relay.stdin.flush()
-        for network in (f"10.198.0.{10 + to}/32", pods_of(to)):
+        for network in (f"{address_of(to)}/32", pods_of(to)):
             verb = "replace" if to in self.delays_s else "del"
             with suppress(BedError):  # to delete what was never there is no harm
                 ip("-n", self.namespace, "route", verb, network, "dev", "tun0", *self._from_us(verb))
@@ -160,16 +161,28 @@ class Interface:
             rate = f"{round(rate_bps)}bit"
             own = ["classid", f"1:{10 + to}", "htb", "rate", rate, "ceil", rate]
             run([*tc, "class", "add", "dev", device, "parent", "1:", *own])
-            for network in (f"10.198.0.{10 + to}/32", pods_of(to)):
+            for network in (f"{address_of(to)}/32", pods_of(to)):
                 match = ["u32", "match", "ip", "dst", network, "flowid", f"1:{10 + to}"]
                 run([*tc, "filter", "add", "dev", device, "parent", "1:", "protocol", "ip", *match])
 
     def refuse(self, source: str, refuses: bool) -> None:
         """Drop what comes from some addresses, or stop doing so."""
+        self._drop(["-s", source], refuses)
+
+    def lose(self, sender: int, loss: float) -> None:
+        """Drop a share of what comes from another node, each packet by chance; 0 drops none."""
+        for share, drops in ((self.losses.pop(sender, 0.0), False), (loss, True)):
+            chance = ["-m", "statistic", "--mode", "random", "--probability", f"{share:.9f}"]
+            for source in (address_of(sender), pods_of(sender)) if share else ():
+                self._drop(["-s", source, *chance], drops)
+        if loss:
+            self.losses[sender] = loss
+
+    def _drop(self, match: list[str], drops: bool) -> None:
         for chain in ("INPUT", "FORWARD"):
-            rule = [chain, "-s", source, "-j", "DROP"]
+            rule = [chain, *match, "-j", "DROP"]
             iptables = [*inside(self.namespace), "iptables", "-w"]
-            if refuses:
+            if drops:
                 run([*iptables, "-I", rule[0], "1", *rule[1:]])
             else:
                 subprocess.run([*iptables, "-D", *rule], capture_output=True, check=False)
@@ -179,6 +192,11 @@ class Interface:
         if self._relay is not None:
             end(self._relay)
             self._relay = None
+
+
+def address_of(number: int) -> str:
+    """Address of a node."""
+    return f"10.198.0.{10 + number}"
 
 
 def pods_of(number: int) -> str:

@@ -1,4 +1,4 @@
-"""One node: containerd, a kubelet and kube-proxy in a namespace; it can be lost, frozen and come back."""
+"""One node: containerd, a kubelet and kube-proxy in a namespace; it can be lost and come back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from beds.kubernetes import groups
+from beds.kubernetes import dns, groups
 from beds.kubernetes.build import run
 from beds.kubernetes.images import PAUSE
 from beds.kubernetes.network import PODS, Interface, inside
@@ -74,7 +74,7 @@ class Node:
         """Of containerd."""
         return self.folder / "containerd.sock"
 
-    def write(self, authority: Path, pair: tuple[Path, Path], dns: str = "10.197.0.10") -> None:
+    def write(self, authority: Path, pair: tuple[Path, Path]) -> None:
         """Write what its daemons read; `kubelet.kubeconfig` and `proxy.kubeconfig` lie there already."""
         for each in ("cni", "kubelet", "pods"):
             (self.folder / each).mkdir()
@@ -93,7 +93,7 @@ class Node:
             "cni/10-net.conflist",
             {"cniVersion": "0.4.0", "name": f"edgewise-{self.name}", "plugins": [bridge]},
         )
-        self._json("kubelet.json", self._kubelet(authority, pair, dns))
+        self._json("kubelet.json", self._kubelet(authority, pair))
         self._json("proxy.json", {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",
             "mode": "iptables", "clusterCIDR": PODS, "hostnameOverride": self.name,
@@ -103,7 +103,7 @@ class Node:
                           "tcpCloseWaitTimeout": "0s"},
         })  # fmt: skip
 
-    def _kubelet(self, authority: Path, pair: tuple[Path, Path], dns: str) -> dict[str, Any]:
+    def _kubelet(self, authority: Path, pair: tuple[Path, Path]) -> dict[str, Any]:
         config = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
             "address": self.net.address, "healthzBindAddress": "127.0.0.1",
@@ -115,7 +115,7 @@ class Node:
             "tlsPrivateKeyFile": str(pair[0]), "tlsCertFile": str(pair[1]),
             "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{groups.OURS}/{self.name}",
             "enforceNodeAllocatable": [], "failSwapOn": False,
-            "clusterDNS": [dns], "clusterDomain": "cluster.local",
+            "clusterDNS": [dns.ADDRESS], "clusterDomain": dns.DOMAIN,
             "volumePluginDir": f"{self.folder}/plugins",
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%",
                              "nodefs.inodesFree": "1%"},
@@ -182,16 +182,10 @@ class Node:
             each.wait()
         self._running.clear()
 
-    def freeze(self) -> None:
-        """Everything on it stops where it is; it keeps what it has, and answers nothing."""
-        groups.freeze(self.name, True)
-
     def back(self) -> None:
-        """What was frozen goes on; what was lost starts again."""
-        groups.freeze(self.name, False)
-        if not self._running:
-            self.net.plug(True)
-            self.up([])
+        """Start what was lost."""
+        self.net.plug(True)
+        self.up([])
 
     def down(self) -> None:
         """End its daemons in order, then whatever is left."""

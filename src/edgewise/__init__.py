@@ -14,7 +14,7 @@ Names are imported when they are used: environments need the extra `environments
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, extra
 from edgewise.policies import offer, policy
 
 if TYPE_CHECKING:
@@ -42,6 +42,12 @@ _FROM = {
     "edgewise.learn.methods": ("train",),
     "edgewise.policies": ("load_policy",),
     "edgewise.testing": ("check_policy",),
+}
+_EXTRA = {
+    "edgewise.learn.env": "environments",
+    "edgewise.learn.games": "environments",
+    "edgewise.learn.joint": "environments",
+    "edgewise.learn.methods": "learn",
 }
 
 __all__ = [
@@ -79,7 +85,8 @@ def __getattr__(name: str) -> Any:
     """Import what is asked for: much of it takes long, and some needs an extra."""
     for module, names in _FROM.items():
         if name in names:
-            found = getattr(import_module(module), "load" if name == "load_policy" else name)
+            with extra(_EXTRA.get(module, "live"), f"ew.{name}"):
+                found = getattr(import_module(module), "load" if name == "load_policy" else name)
             globals()[name] = found
             return found
     raise AttributeError(f"module 'edgewise' has no attribute {name!r}")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from edgewise import policies
 from edgewise.arrays import Floats, Ints, Records
+from edgewise.core.guard import Decided, Guard
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Jobs, Stream
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from edgewise.sim.pipelines import PipelineRun
     from edgewise.sim.stations.split import SplitRun
 
+ROUNDING = 1e-9  # relative; sums of floats may miss a slot
 Make = Callable[[], Any]
 Columns = Mapping[str, Any]
 GraphsToRun = tuple["SplitProgram | LayoutProgram", int, "TelemetrySpec | None"]
@@ -39,7 +42,7 @@ class SeedRun(NamedTuple):
 
     Attributes:
         items, windows: as `Tables`, of the kind of work that it is about.
-        faults: why the fallback decided, and how often.
+        decided: by decision how often its policy was to decide, and did not.
         decision_s: mean time of a decision on this machine, by decision, where it is measured.
         beside: the other kinds of work of a joint run.
         use: columns of the tables of `report.use`, those that are known.
@@ -47,7 +50,7 @@ class SeedRun(NamedTuple):
 
     items: Columns
     windows: Columns
-    faults: Mapping[str, int] = {}
+    decided: Mapping[str, Decided] = {}
     decision_s: Mapping[str, float] = {}
     beside: Mapping[str, Tables] = {}
     use: Mapping[str, Columns] = {}
@@ -74,27 +77,33 @@ def streams(
     world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     for seed in seeds:
         outcome = simulation_of(scenario, chosen["dispatch"], seed, streams=trace, world=world).run()
-        yield SeedRun(outcome.streams, outcome.windows, outcome.core.faults, use=holds | outcome.use)
+        decided = {"dispatch": outcome.core.guard.decided(outcome.core.policy)}
+        yield SeedRun(outcome.streams, outcome.windows, decided, use=holds | outcome.use)
 
 
 def services_in_slots(
     scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]
 ) -> Iterator[SeedRun]:
     """Services whose gateways see all, in slots; the seeds are one batch."""
+    from edgewise.sim.slots.guarded import GuardedReplicas, GuardedRequests
     from edgewise.sim.slots.replicas import ReplicaWorlds, decision_s, simulate
     from edgewise.use import replicas_held
     from edgewise.workloads.services import names_of, simulated_services
 
     given, counts = simulated_services(scenario), list[Ints]()
-    made, drawn = (chosen["dispatch"](), chosen["orchestrate"]()), given.draw(seeds)
+    requests, orchestrate = chosen["requests"](), chosen["orchestrate"]()
+    made = GuardedRequests(requests, Guard()), GuardedReplicas(orchestrate, Guard())
+    drawn = given.draw(seeds)
     worlds = ReplicaWorlds(given.system, drawn, given.slots, seeds, None, given.spec.nodes_per_frame)
     simulate(worlds, *made, lambda view: counts.append((view.ready + view.starting)[:, 1:]))
     truth = worlds.state.truth
     runs = [service_tables(scenario, truth.request[w], truth.tally[w]) for w in range(len(seeds))]
+    asked = (one.guard.decided(one.policy) for one in made)
+    decided = dict(zip(("requests", "orchestrate"), asked, strict=True))  # of all worlds together
     took_s, names, held = decision_s(worlds, *made), names_of(scenario, given.spec), np.array(counts)
     for w, tables in enumerate(runs):
         holds = replicas_held(scenario, given.system, names, held[:, w])
-        yield SeedRun(*tables, decision_s=took_s, use={"holds": holds})
+        yield SeedRun(*tables, {} if w else decided, took_s, use={"holds": holds})
 
 
 def service_tables(scenario: Scenario, rows: Records, tally: Floats) -> Tables:
@@ -178,39 +187,50 @@ def query_tables(
 def jobs_in_a_pool(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int]) -> Iterator[SeedRun]:
     """Jobs on what other work leaves of all nodes together; the seeds are one batch."""
     from edgewise.core.defer import Objective
+    from edgewise.policies.defer import FALLBACK
     from edgewise.sim.slots.defer import simulate
+    from edgewise.sim.slots.guarded import GuardedJobs
     from edgewise.use import pool_held
     from edgewise.workloads.deferrable import generate, jobs_of
 
     jobs = jobs_of(scenario)
     worlds = generate(jobs.pattern, seeds, jobs.submitted)
     objective = Objective(jobs.delay_weight, jobs.violation_weight)
-    outcome = simulate(worlds, chosen["defer"](), objective, seeds[0])
+    asked = GuardedJobs(chosen["defer"](), Guard(), policies.load("defer", FALLBACK))
+    outcome = simulate(worlds, asked, objective, seeds[0])
     figures = [name for name in outcome._fields if name != "start"]
     for world in range(worlds.worlds):
         job = np.arange(int(worlds.jobs[world]))
-        start = outcome.start[world, job]
+        start, nothing = outcome.start[world, job], np.zeros(job.size)
+        end = start + worlds.duration[world, job]
+        ended = (start >= 0) & (end <= worlds.slots)
+        cores = worlds.demand[world, job, 0].astype(float)
         items: dict[str, Any] = {
             "job": job,
-            "cores": worlds.demand[world, job, 0].astype(float),
-            "started_s": [None if slot < 0 else float(slot * worlds.slot_s) for slot in start],
+            "cores": cores,
+            "started_s": pa.array(start * worlds.slot_s, pa.float64(), mask=start < 0),
+            "ended_s": pa.array(end * worlds.slot_s, pa.float64(), mask=~ended),
             "node": [None] * job.size,
-            "suspended_s": np.zeros(job.size),
+            "suspended_s": nothing,
+            "redone_s": nothing,
         }
         for name in ("submitted", "earliest", "latest", "duration"):
             items[f"{name}_s"] = getattr(worlds, name)[world, job] * worlds.slot_s
         totals = {name: getattr(outcome, name)[world] for name in figures}
-        windows = _window(scenario, worlds.slots * worlds.slot_s, **totals, moves=0)
-        yield SeedRun(items, windows, use={"holds": pool_held(worlds, world, start)})
+        totals |= {"ended": ended.sum(), "finished_core_s": float((cores * items["duration_s"])[ended].sum())}
+        windows = _window(scenario, worlds.slots * worlds.slot_s, **totals, moves=0, redone_core_s=0.0)
+        decided = {} if world else {"defer": asked.guard.decided(asked.policy)}
+        yield SeedRun(items, windows, decided, use={"holds": pool_held(worlds, world, start)})
 
 
 def job_tables(scenario: Scenario, jobs: Jobs, run: "JobsOutcome") -> Tables:
     """Columns of jobs on nodes."""
     slot_s = jobs.pattern.slot_s
     cores = np.array([job.resources.cpu_cores for job in run.jobs])
-    _, earliest, _, duration = np.array([job.in_slots(slot_s) for job in run.jobs]).reshape(-1, 4).T
-    began = run.start >= 0
-    revenue, delay = float((cores * duration)[began].sum()), float((run.start - earliest)[began].sum())
+    _, earliest, latest, duration = np.array([job.in_slots(slot_s) for job in run.jobs]).reshape(-1, 4).T
+    began, ended = run.start >= 0, ~np.isnan(run.ended_s)
+    in_time = ended & (run.ended_s <= (latest + duration) * slot_s * (1 + ROUNDING))
+    core_s = cores * [job.duration_s for job in run.jobs]
     names = ("submitted_s", "earliest_s", "latest_s", "duration_s")
     items: dict[str, Any] = {name: [getattr(job, name) for job in run.jobs] for name in names}
     items |= {
@@ -218,9 +238,19 @@ def job_tables(scenario: Scenario, jobs: Jobs, run: "JobsOutcome") -> Tables:
         "cores": cores,
         "started_s": [slot * slot_s if slot >= 0 else None for slot in run.start.tolist()],
         "node": [node or None for node in run.node],
+        "ended_s": pa.array(run.ended_s, mask=~ended),
         "suspended_s": run.suspended * slot_s,
+        "redone_s": run.redone_s,
     }
-    totals: dict[str, float] = {"jobs": cores.size, "started": int(began.sum()), "lost": int(run.lost.sum())}
-    totals |= {"revenue": revenue, "delay": delay, "reward": revenue - jobs.delay_weight * delay}
-    end_s = jobs.pattern.slots * slot_s
-    return Tables(items, _window(scenario, end_s, **totals, violation=0.0, moves=run.moves.sum()))
+    totals = {
+        "jobs": cores.size,
+        "started": began.sum(),
+        "ended": ended.sum(),
+        "lost": run.lost.sum(),
+        "finished_core_s": float(core_s[in_time].sum()),
+        "redone_core_s": float(cores @ run.redone_s),
+        "delay": float((run.start - earliest)[began].sum()),
+        "moves": run.moves.sum(),
+    }
+    published = dict.fromkeys(("reward", "revenue", "violation"))
+    return Tables(items, _window(scenario, jobs.pattern.slots * slot_s, **totals, **published))

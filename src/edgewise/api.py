@@ -3,7 +3,6 @@
 Everything the command line does goes through here.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -12,10 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from edgewise import parallel, runs
+from edgewise import parallel, policies as policies_of, runs
 from edgewise.config import load_scenario as load_scenario
+from edgewise.core.guard import Decided
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
+from edgewise.policies import DECISIONS
 from edgewise.report.schema import WORK
 from edgewise.report.use import USE
 from edgewise.result import Comparison, Result
@@ -41,9 +42,10 @@ def simulate(
 
     Args:
         scenario: a loaded scenario, a file, or the name of a shipped one.
-        policy: a name, `file.py:Class`, the path of a card, or a class or function that makes a policy; or
-            these by decision, as {"orchestrate": "marginal"}, which also says which work is run. Decisions
-            that are not named have the scenario's policy, or a default.
+        policy: a name, `file.py:Class`, the path of a card, a class, a function that makes a policy, or a
+            policy itself, of which each run has a copy; or these by decision, as {"orchestrate": "marginal"},
+            which also says which work is run. Decisions that are not named have the scenario's policy, or a
+            default.
         seeds: one run each.
         progress: called after each run.
         jobs: so many processes; the records are the same for any number.
@@ -52,7 +54,7 @@ def simulate(
     """
     loaded = _loaded(scenario)
     work, chosen = runs.assigned(loaded, _by_decision(policy))
-    made = {decision: runs.maker(work, decision, each) for decision, each in chosen.items()}
+    made = {decision: runs.maker(decision, each) for decision, each in chosen.items()}
     fixed = {decision: name for decision, (name, _) in made.items()}
     makers = {_who(work, fixed): {decision: make for decision, (_, make) in made.items()}}
     return replace(simulated(loaded, work, makers, fixed, seeds, progress, jobs), command=command)
@@ -107,14 +109,18 @@ def alternatives(
     if isinstance(policies, Mapping) and len(policies) != 1:
         raise PolicyError(f"policies: {what} those of one decision, got {', '.join(policies) or 'none'}")
     ((decision, listed),) = policies.items() if isinstance(policies, Mapping) else ((None, policies),)
-    given: dict[Any, Policy] = {**(fixed or {}), **({decision: listed[0]} if listed else {})}
-    work, chosen = runs.assigned(scenario, given, what, decision)
+    held_fast = dict(fixed or {})
+    work, chosen = runs.assigned(scenario, held_fast, what, decision)
     varied = decision or next(iter(chosen))
-    others = {name: runs.maker(work, name, each) for name, each in chosen.items() if name != varied}
+    if listed and varied in held_fast:
+        raise PolicyError(f"policies: {varied} is both {what}d and held; leave one out")
+    for policy in listed:
+        policies_of.find(varied, policy)
+    others = {name: runs.maker(name, each) for name, each in chosen.items() if name != varied}
     held = {name: make for name, (_, make) in others.items()}
     found: dict[str, dict[str, runs.Make]] = {}
     for policy in listed or [chosen[varied]]:
-        name, make = runs.maker(work, varied, policy)
+        name, make = runs.maker(varied, policy)
         if name in found:
             raise PolicyError(f"policies: {name!r} is given twice")
         found[name] = {**held, varied: make}
@@ -188,7 +194,7 @@ def simulated(
                 progress()
     tables: dict[str, tuple[list[pa.Table], list[pa.Table]]] = {}
     use: dict[str, list[pa.Table]] = {}
-    faults = {name: Counter[str]() for name in makers}
+    decided: dict[str, dict[str, dict[str, Decided]]] = {}
     decision_s: dict[str, Mapping[str, float]] = {}
     every = product(makers, seeds)
     names = {(kind, name): name for kind in runs.beside(scenario, work) for name in makers}
@@ -202,7 +208,10 @@ def simulated(
             windows.append(runs.table(of.windows, *label, each.windows))
         for which, columns in run.use.items():
             use.setdefault(which, []).append(runs.table(USE[which], names[work, name], seed, columns))
-        faults[name].update(run.faults)
+        for decision, one in run.decided.items():
+            kind = DECISIONS[decision]
+            known = decided.setdefault(kind, {}).setdefault(names[kind, name], {})
+            known[decision] = known[decision] + one if decision in known else one
         decision_s |= {name: run.decision_s} if run.decision_s else {}
     results = {
         kind: Result(
@@ -213,12 +222,12 @@ def simulated(
             pa.concat_tables(one),
             pa.concat_tables(two),
             fixed,
+            decided=decided.get(kind, {}),
         )
         for kind, (one, two) in tables.items()
     }
     return replace(
         results.pop(work),
-        faults={name: found for name, found in faults.items() if found},
         decision_s=decision_s,
         beside=results,
         use={which: pa.concat_tables(found) for which, found in use.items()},
@@ -227,7 +236,7 @@ def simulated(
 
 def _who(work: str, fixed: Mapping[str, str]) -> str:
     """The policies that decide on a kind of work, of all of a run."""
-    return "+".join(fixed.get(f"{work}.{each}") or fixed[each] for each in runs.DECISIONS[work])
+    return "+".join(fixed[each] for each in runs.decisions(work))
 
 
 def _listed(*task: Any) -> list[runs.SeedRun]:

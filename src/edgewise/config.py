@@ -4,10 +4,11 @@ import difflib
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 from pydantic import ValidationError
@@ -27,8 +28,69 @@ _APPLICATIONS = files("edgewise") / "data" / "applications"
 CARD, NETWORK = ".json", ".onnx"  # end the names of policies and of networks that are files
 
 
+MOST_VALUES, MOST_DEEP = 1_000_000, 100
+LONGEST_NUMBER = 100  # characters
+
+
 class _Loader(yaml.SafeLoader):
-    """Plain data only, as `yaml.safe_load`; a key given twice is an error."""
+    """Plain data only, as `yaml.safe_load`; a key given twice is an error, and so is what fills the memory.
+
+    A few lines can stand for any number of values, since an alias brings along all that its anchor has.
+    """
+
+    def get_single_node(self) -> yaml.Node | None:
+        """The document, whose values are bounded as if each alias were written out."""
+        node = super().get_single_node()
+        if node is not None:
+            _count(node, {})
+        return node
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """A value with all that is in it; how deep they lie in each other is bounded."""
+        self.deep = getattr(self, "deep", 0) + 1
+        if self.deep > MOST_DEEP:
+            _refuse(self.peek_event().start_mark, f"values lie in each other more than {MOST_DEEP} deep")  # type: ignore[no-untyped-call]
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.deep -= 1
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """A value; a text that only looks like one, as 2026-13-01 like a date, is refused."""
+        if isinstance(node, yaml.ScalarNode) and node.tag in _NUMBERS and len(node.value) > LONGEST_NUMBER:
+            many = f"{node.value[:20]}… has {len(node.value):,} characters"
+            _refuse(node.start_mark, f"{many}; a number has {LONGEST_NUMBER} at most")
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, OverflowError, KeyError, AttributeError) as error:  # as each tag has it
+            shown_as = f"{str(node.value)[:40]!r}: {error}"
+            _refuse(node.start_mark, f"{shown_as}; write a text in quotes")
+
+
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+
+def _refuse(mark: yaml.Mark, problem: str) -> NoReturn:
+    raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+
+
+def _count(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node stands for with every alias written out.
+
+    Args:
+        known: of nodes that were counted; 0 of those that are being counted.
+    """
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = 0
+        pairs = isinstance(node, yaml.MappingNode)
+        within = [each for pair in node.value for each in pair] if pairs else node.value
+        known[id(node)] = 1 + sum(_count(each, known) for each in within)
+        if known[id(node)] > MOST_VALUES:
+            _refuse(node.start_mark, f"with its aliases written out, it has more than {MOST_VALUES:,} values")
+    elif not known[id(node)]:
+        _refuse(node.start_mark, "an alias stands within what it stands for; write it out")
+    return known[id(node)]
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -61,6 +123,9 @@ def load_scenario(path_or_name: str | Path, settings: Mapping[str, Any] | None =
         ScenarioError: there is no such file or name, it is not YAML, its content is wrong, or a
             setting's path does not exist.
     """
+    if (twin := _offered(path_or_name)) is not None:
+        base, changes = twin
+        return load_scenario(base, {"name": str(path_or_name), **changes, **(settings or {})})
     text, where = _read(path_or_name, "scenario", _SHIPPED)
     library = Files(Path(path_or_name).parent)
     data = _anchored(_plain(text, where), library.folder)
@@ -133,6 +198,25 @@ def shipped_scenarios() -> list[str]:
     return _names(_SHIPPED)
 
 
+def offered_scenarios() -> list[str]:
+    """Names of the scenarios that other packages offer by entry points of the group `edgewise.scenarios`.
+
+    Each is a shipped one, or a file, in which something is set: an entry point gives a mapping that has
+    (scenario, settings) by its name.
+    """
+    return sorted({each.name for each in entry_points(group="edgewise.scenarios")})
+
+
+def _offered(path_or_name: str | Path) -> tuple[str, dict[str, Any]] | None:
+    name = str(path_or_name)
+    if name in _names(_SHIPPED) or Path(path_or_name).suffix or Path(path_or_name).exists():
+        return None
+    for entry in entry_points(group="edgewise.scenarios", name=name):
+        base, settings = entry.load()[name]
+        return base, dict(settings)
+    return None
+
+
 def load_catalog(path_or_name: str | Path) -> Catalog:
     """Read a catalog (models and variants) from a YAML file, or a shipped one by its name.
 
@@ -190,10 +274,10 @@ def _anchored(data: Any, folder: Path | None) -> Any:
     pipelines, services = _rows(data, "pipelines"), data.get("services")
     named = [(row, "file") for row in _rows(data.get("catalog"), "variants")]
     named += [(row, "network") for row in _rows(data, "graphs")] + [(row, "code") for row in pipelines]
-    if isinstance(services, dict):
-        named += [(services, "dispatch"), (services, "orchestrate")]
-        if isinstance(requests := services.get("requests"), dict):
-            named.append((requests, "file"))
+    if isinstance(deciding := data.get("policies"), dict):
+        named += [(deciding, decision) for decision in deciding]
+    if isinstance(services, dict) and isinstance(requests := services.get("requests"), dict):
+        named.append((requests, "file"))
     for row, key in named:
         path = row.get(key)
         if isinstance(path, str) and (key in ("file", "code") or path.endswith((CARD, NETWORK))):
@@ -217,7 +301,7 @@ def _plain(text: str, where: str) -> Any:
         mark = error.problem_mark
         line = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise ScenarioError(f"{where}{line}: not valid YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise ScenarioError(f"{where}: not valid YAML: {error}") from None
 
 
@@ -234,7 +318,9 @@ def scenario_schema() -> dict[str, Any]:
 
 
 def scenario_form(name: str) -> ScenarioSpec:
-    """The form of a shipped scenario, without building it: what it holds and shows."""
+    """The form of a scenario that ships or is offered: what it holds and shows."""
+    if _offered(name) is not None:
+        return load_scenario(name).spec
     text, where = _read(name, "scenario", _SHIPPED)
     return check_scenario(_plain(text, where), where)
 
@@ -251,6 +337,7 @@ def _read(path_or_name: str | Path, kind: str, folder: Traversable) -> tuple[str
     try:
         return path.read_text(encoding="utf-8"), name
     except (FileNotFoundError, NotADirectoryError):
+        shipped += offered_scenarios() if kind == "scenario" else []
         close = difflib.get_close_matches(path.stem, shipped, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise ScenarioError(

@@ -13,6 +13,9 @@ The command line prints the message of any of these and exits with 2; anything
 else is a bug and shows its traceback.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class EdgewiseError(Exception):
     """Base of all errors meant for the user."""
@@ -52,3 +55,18 @@ class RunError(EdgewiseError):
 
 class UnansweredError(RunError):
     """A part of a live system does not answer; the message says whether it can be reached."""
+
+
+@contextmanager
+def extra(name: str, what: str) -> Iterator[None]:
+    """Around imports that `what` needs the extra `name` for.
+
+    Raises:
+        EdgewiseError: one of them is missing; says what to install.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").startswith("edgewise"):
+            raise  # a fault of ours, which no installing mends
+        raise EdgewiseError(f"{what} cannot import {error.name}: pip install 'edgewise[{name}]'") from error

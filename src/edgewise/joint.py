@@ -4,10 +4,11 @@ Forbidden here: printing and files.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from edgewise import policies
 from edgewise.adapters import (
     GraphsToRun,
     Make,
@@ -21,9 +22,10 @@ from edgewise.adapters import (
 )
 from edgewise.core.defer import Slots
 from edgewise.core.defer.core import DeferCore
+from edgewise.core.guard import Decided, Guard
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
-from edgewise.core.place.core import PlaceCore
+from edgewise.core.place.core import PlaceCore, reserving_of
 from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.core.split.core import SplitCore
 from edgewise.errors import ScenarioError
@@ -31,6 +33,8 @@ from edgewise.model.pipelines import network_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import cloud_workers
 from edgewise.model.work import Stream
+from edgewise.policies.defer import FALLBACK
+from edgewise.policies.split.policy import POLICIES
 from edgewise.sim.jobs import JobsPart, OtherWork
 from edgewise.sim.joint.loop import JointClock, hold_records
 from edgewise.sim.joint.parts import (
@@ -103,7 +107,7 @@ class JointRun:
         for_life = held_for_life(scenario, works) if other is None else {}
         self.plane.handle(HoldsChanged(tuple(for_life)), 0.0)
         self.holders = holders_of(scenario, self.plane.ledger, for_life)
-        self.faults: Counter[str] = Counter()
+        self.asked: dict[str, Callable[[], Decided]] = {}
         self._tables: dict[str, Ended] = {}
         build: dict[str, Callable[[], WorkPart]] = {
             "streams": self._streams,
@@ -132,6 +136,10 @@ class JointRun:
         self.holders.finish(max(last_s, self.joint.now_s))
         return {work: ended() for work, ended in self._tables.items()}
 
+    def decided(self) -> dict[str, Decided]:
+        """By decision how often its policy was to decide, and did not, so far."""
+        return {decision: asked() for decision, asked in self.asked.items()}
+
     def use(self) -> Mapping[str, Columns]:
         """Columns of the tables of `report.use`, once it has run."""
         found = dict(self.parts["streams"].outcome.use) if "streams" in self.parts else {}
@@ -139,25 +147,22 @@ class JointRun:
         if "services" in self.parts:
             workers.append(replica_use(self.scenario, self.parts["services"].sites, self.holders))
         if "graphs" in self.parts:
-            workers.append(server_use(self.scenario, self.parts["graphs"].world))
+            workers.append(server_use(self.scenario, self.parts["graphs"].busy_s))
         columns = workers[0] if workers else {}
         joined = {name: [row for each in workers for row in each[name]] for name in columns}
         links = {} if self.wires is None else self.wires.records()
         return found | {"holds": hold_records(self.holders.spans), "workers": joined, "links": links}
 
-    def _policy(self, work: str, decision: str) -> Any:
-        return self._chosen.get(f"{work}.{decision}", self._chosen.get(decision))()  # type: ignore[misc]
-
     def _streams(self) -> WorkPart:
-        make = self._chosen.get("streams.dispatch") or self._chosen["dispatch"]
         given = {"streams": self._trace, "wires": self.wires}
-        part = StreamsPart(simulation_of(self.scenario, make, self.seed, **given))
+        part = StreamsPart(simulation_of(self.scenario, self._chosen["dispatch"], self.seed, **given))
 
         def ended() -> Tables:
-            self.faults.update(part.outcome.core.faults)
             return Tables(part.outcome.streams, part.outcome.windows)
 
         self._tables["streams"] = ended
+        core = part.simulation.core
+        self.asked["dispatch"] = lambda: core.guard.decided(core.policy)
         return part
 
     def _services(self) -> WorkPart:
@@ -167,7 +172,7 @@ class JointRun:
                 f"{self.scenario.name}: services.cores_held: is 'request', so nobody knows which cores are "
                 "left to jobs; write 'life'"
             )
-        make = self._chosen.get("services.dispatch") or self._chosen["dispatch"]
+        make = self._chosen["requests"]
         given = simulated_services(self.scenario)
         if self.reserved is None:
             images: Images | Outages = outages(self.scenario)
@@ -181,15 +186,14 @@ class JointRun:
             self.seed, given.slots // given.system.frame_slots, news,
             Beside(images, self.wires, guests),
         )  # fmt: skip
-        core = orchestrating(sites, self._policy("services", "orchestrate"), self.plane.ledger)
+        core = orchestrating(sites, self._chosen["orchestrate"](), self.plane.ledger)
         self.plane.cores["orchestrate"] = core
 
         def ended() -> Tables:
-            for each in (*(site.adviser.guard.faults for site in sites.cores), core.guard.faults):
-                self.faults.update(each)
             return service_tables(self.scenario, sites.rows, sites.tally)
 
         self._tables["services"] = ended
+        self.asked |= {"requests": sites.decided, "orchestrate": lambda: core.guard.decided(core.policy)}
         return RequestsPart(sites, core)
 
     def _guests(self, given: SimulatedServices, count: int) -> Guests | None:
@@ -202,9 +206,11 @@ class JointRun:
         return found
 
     def _graphs(self) -> WorkPart:
-        scenario, policy = self.scenario, self._policy("graphs", "split")
+        scenario, policy = self.scenario, self._chosen["split"]()
         program, queries, telemetry = self._split or graphs_to_run(scenario)
-        core = SplitCore(program, policy, self.seed, follows=telemetry is not None)
+        guard = Guard()
+        core = SplitCore(program, policy, self.seed, guard, follows=telemetry is not None)
+        self.asked["split"] = lambda: _all_queries(guard.decided(policy), queries)
         network, wires = None, None
         if self.wires is not None:
             network, route = shared_network(program, scenario.topology, self.wires)
@@ -214,11 +220,14 @@ class JointRun:
         self._tables["graphs"] = lambda: query_tables(
             scenario, world.outcome(), world.sent_s, world.jobs, predicted_s(policy)
         )
-        return GraphsPart(world, nodes, scenario.telemetry_lag_s, wires)
+        return GraphsPart(world, nodes, scenario.duration_s, scenario.telemetry_lag_s, wires)
 
     def _pipelines(self) -> WorkPart:
         network, pipelines = network_of(self.scenario), pipelines_of(self.scenario, self.seed)
-        core = PlaceCore(network, self._policy("pipelines", "place"), self.seed, ledger=self.plane.ledger)
+        policy, reserving = self._chosen["place"](), reserving_of(self.scenario)
+        guard = Guard()
+        core = PlaceCore(network, policy, self.seed, guard, self.plane.ledger, reserving)
+        self.asked["place"] = lambda: guard.decided(policy)
         self.plane.cores["place"] = core
         tell = None if self.reserved is None else self.reserved.flows_on(network)
         self.holders.place = core
@@ -228,13 +237,23 @@ class JointRun:
         return part
 
     def _jobs(self) -> WorkPart:
-        jobs, policy = jobs_of(self.scenario), self._policy("jobs", "defer")
+        jobs, policy = jobs_of(self.scenario), self._chosen["defer"]()
         pattern, made = jobs.pattern, jobs_apart(jobs, self.seed)
-        core = DeferCore(Slots(pattern.slot_s), self.plane.ledger, policy, key=Key(self.seed))
+        guard, instead = Guard(), policies.load("defer", FALLBACK)
+        core = DeferCore(Slots(pattern.slot_s), self.plane.ledger, policy, instead, Key(self.seed), guard)
+        self.asked["defer"] = lambda: guard.decided(policy)
         self.plane.cores["defer"] = core
         part = JobsPart(made, core, pattern.slots, pattern.slot_s)
         self._tables["jobs"] = lambda: job_tables(self.scenario, jobs, part.outcome())
         return part
+
+
+PLANNED = tuple(POLICIES.values())  # a run leaves nothing behind in them but their plan
+
+
+def _all_queries(decided: Decided, queries: int) -> Decided:
+    """With those that were placed in compiled code."""
+    return replace(decided, questions=max(decided.questions, queries))
 
 
 def joint_runs(
@@ -246,8 +265,7 @@ def joint_runs(
 ) -> Iterator[SeedRun]:
     """A run of each seed, in order; the first kind of work is the one that it is about."""
     graphs = graphs_to_run(scenario) if "graphs" in works else None
-    if graphs is not None:  # one policy, which plans once for all seeds
-        split = chosen["split"]()
+    if graphs is not None and type(split := chosen["split"]()) in PLANNED:  # plans once for all seeds
         chosen = {**chosen, "split": lambda: split}
     for seed in seeds:
         other = None
@@ -257,4 +275,4 @@ def joint_runs(
         run = JointRun(scenario, works, chosen, seed, trace, graphs=graphs, other=other)
         tables = run.run()
         about = tables.pop(works[0])
-        yield SeedRun(*about, run.faults, run.joint.decision_s(), beside=tables, use=run.use())
+        yield SeedRun(*about, run.decided(), run.joint.decision_s(), beside=tables, use=run.use())

@@ -21,8 +21,7 @@ from edgewise.errors import PolicyError
 from edgewise.model.services import services_of
 from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.policies import cards
-from edgewise.policies.dispatch.requests import features as kais
-from edgewise.policies.registry import Kind
+from edgewise.policies.requests import features as kais
 from edgewise.runtime.compiling import try_out
 from edgewise.sim.slots import replicas as replicating
 from edgewise.testing.driven import CASES
@@ -31,14 +30,14 @@ from edgewise.workloads.services import SimulatedServices, simulated_services
 
 def parts() -> dict[str, Callable[[], None]]:
     """What can be compiled by itself, by name."""
-    of_one_topology = cards.shipped("dispatch", "streams")
+    of_one_topology = cards.shipped("dispatch")
     every: tuple[tuple[str, Sequence[str], Callable[[str], None]], ...] = (
         ("streams", [name for name in policies.names("dispatch") if name not in of_one_topology], streams),
-        ("requests", policies.names("dispatch", "requests"), requests),
+        ("requests", policies.names("requests"), requests),
         ("replicas", policies.names("orchestrate"), scale),
         ("splitting", policies.names("split"), split),
         ("features", ("kais",), features),
-        ("placement", _placements(), partial(checked, ("place", None))),
+        ("placement", _placements(), partial(checked, "place")),
         ("deferral", policies.names("defer"), deferral),
         ("together", ("fifo", "none"), together),
     )
@@ -105,7 +104,7 @@ def scale(name: str) -> None:
 
 def _replicas(one: str, two: str) -> None:
     simulated, drawn, worlds = _services()
-    dispatch, orchestrate = policies.load("dispatch", one, "requests"), policies.load("orchestrate", two)
+    dispatch, orchestrate = policies.load("requests", one), policies.load("orchestrate", two)
     for policy in (dispatch, orchestrate):
         if hasattr(policy, "know"):
             policy.know(drawn, simulated.system, simulated.horizon_s)
@@ -114,10 +113,10 @@ def _replicas(one: str, two: str) -> None:
     worlds.step(dispatch.decide(worlds.view))
 
 
-def checked(kind: Kind, name: str, seen_as: Callable[[Any], Any] = lambda policy: policy) -> None:
+def checked(decision: str, name: str, seen_as: Callable[[Any], Any] = lambda policy: policy) -> None:
     """A policy in the worlds that policies of its decision are checked in."""
-    for case in CASES[kind]():
-        policy = seen_as(policies.load(kind[0], name))
+    for case in CASES[decision]():
+        policy = seen_as(policies.load(decision, name))
         with suppress(PolicyError):  # some split policies are for equal servers only, or for groups of them
             case.drive(policy)
 
@@ -145,8 +144,8 @@ class _Asked:
 
 def split(name: str) -> None:
     """A split policy, in simulation and as a gateway asks it."""
-    checked(("split", None), name)
-    checked(("split", None), name, _Asked)
+    checked("split", name)
+    checked("split", name, _Asked)
 
 
 def together(sharing: str) -> None:
@@ -154,14 +153,12 @@ def together(sharing: str) -> None:
     timeline = [{"at_s": 20, "node": "hall-1", "up": False}, {"at_s": 30, "node": "hall-1", "up": True}]
     settings = {"sharing": sharing, "timeline": timeline, "streams.arrivals.clients_per_min": 6}
     dispatch = {"fifo": "deadline-queue", "none": "greedy"}[sharing]  # greedy looks at what is free now
-    api.simulate(
-        load_scenario("campus-small", settings | {"duration_s": 40}), {"services.dispatch": dispatch}
-    )
+    api.simulate(load_scenario("campus-small", settings | {"duration_s": 40}), {"requests": dispatch})
 
 
 def deferral(name: str) -> None:
     """A policy of deferrable jobs, in simulation and live."""
-    checked(("defer", None), name)
+    checked("defer", name)
     live("defer", name)
 
 

@@ -1,6 +1,7 @@
 """What runs leave: their records, tables and figures, and a comparison of them."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -9,12 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from edgewise.config import dump_scenario, load_scenario as load_scenario
+from edgewise.core.guard import Decided
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
+from edgewise.model.setting import setting
 from edgewise.report import records
-from edgewise.report.schema import WORK, Measure
+from edgewise.report.decided import ByPolicy, as_json, lines, nothing
+from edgewise.report.schema import Measure, measures_of
 from edgewise.report.summary import LinkLoad, by_seed, crowded, refusals, summary_of, with_links
 from edgewise.report.use import Use, delays_of, use_of
 from edgewise.runs import Policy as Policy
@@ -37,7 +42,8 @@ class Result:
         fixed: the policies of decisions that are the same in all runs, by decision.
         command: how to repeat it.
         rival: the policy that the others are compared with, if any.
-        faults: of each policy that had any: why the fallback decided for it, and how often over all seeds.
+        decided: by label and decision how often the policy was to decide over all seeds, how often the
+            fallback did in its place, and why.
         decision_s: of each policy the mean time of a decision on this machine, where it is measured.
         beside: results of other work that ran on the same nodes at the same time, by its kind.
         use: who used what, by the name of the table (`edgewise.report.use` explains each column).
@@ -52,7 +58,7 @@ class Result:
     fixed: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
     rival: str | None = None
-    faults: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    decided: ByPolicy = field(default_factory=dict)
     decision_s: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     beside: "Mapping[str, Result]" = field(default_factory=dict)
     use: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -60,7 +66,12 @@ class Result:
     @property
     def measures(self) -> tuple[Measure, ...]:
         """What the summary says of each run; policies are compared by the first."""
-        return WORK[self.work].measures
+        return measures_of(self.work, self._rows)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Of each kind of work that was run, whether it was as live or by which keys as published."""
+        return {work: setting(self.scenario, work) for work in (self.work, *self.beside)}
 
     def summary(self) -> list[dict[str, Any]]:
         """The measures of each policy and seed; of streams with the links over 100 %."""
@@ -75,6 +86,32 @@ class Result:
     @cached_property
     def _crowded(self) -> list[LinkLoad]:
         return crowded(self.scenario, self.items) if self.scenario.sharing == "none" else []
+
+    @property
+    def faults(self) -> dict[str, dict[str, int]]:
+        """Of each label with a policy that had any: the kinds of its faults, and how often each was."""
+        of = {
+            label: {kind: n for one in each.values() for kind, (n, _) in one.faults.items()}
+            for label, each in self.all_decided.items()
+        }
+        return {label: found for label, found in of.items() if found}
+
+    def said(self) -> list[str]:
+        """What the fallback decided, a sentence for each policy that failed at something."""
+        return lines(self.all_decided)
+
+    def undecided(self) -> list[str]:
+        """A sentence for each policy of which no decision is its own: nothing can be said of it."""
+        return nothing(self.all_decided)
+
+    @property
+    def all_decided(self) -> ByPolicy:
+        """Of all kinds of work together."""
+        found: dict[str, dict[str, Decided]] = {}
+        for each in (self, *self.beside.values()):
+            for label, of in each.decided.items():
+                found.setdefault(label, {}).update(of)
+        return found
 
     def values(self, measure: str = "") -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
         """(seeds,) values of a measure, or of the first, for each policy; seeds without a value left out."""
@@ -108,6 +145,36 @@ class Result:
             return pandas.DataFrame(self.summary())
         return {"items": self.items, "windows": self.windows}[table].to_pandas()
 
+    @cached_property
+    def alike(self) -> tuple[tuple[str, ...], ...]:
+        """Policies whose records are identical, of all work that was run: they decided alike."""
+        found: list[tuple[list[pa.Table], list[str]]] = []
+        for policy in self.policies:
+            mine = [_of_policy(table, policy) for table in self._tables()]
+            for known, names in found:
+                if all(one.equals(other) for one, other in zip(mine, known, strict=True)):
+                    names.append(policy)
+                    break
+            else:
+                found.append((mine, [policy]))
+        return tuple(tuple(names) for _, names in found if len(names) > 1)
+
+    @property
+    def digest(self) -> str:
+        """Of the records of all runs, whatever their policies are called."""
+        found = hashlib.sha256()
+        for table in self._tables():
+            plain = table.drop_columns(["policy"]).combine_chunks()
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, plain.schema) as stream:
+                stream.write_table(plain)
+            found.update(sink.getvalue())
+        return found.hexdigest()[:16]
+
+    def _tables(self) -> list[pa.Table]:
+        """Records of all work that was run."""
+        return [table for one in (self, *self.beside.values()) for table in (one.items, one.windows)]
+
     def save(self, folder: str | Path) -> Path:
         """Write scenario, manifest, Parquet records, summary, figures and report.html.
 
@@ -122,6 +189,7 @@ class Result:
             scenario_yaml=dump_scenario(self.scenario),
             manifest={
                 "scenario": self.scenario.name,
+                "settings": self.settings,
                 "work": self.work,
                 **({"beside": list(self.beside)} if self.beside else {}),
                 "policies": list(self.policies),
@@ -130,7 +198,7 @@ class Result:
                 "version": version("edgewise"),
                 "command": self.command,
                 "rival": self.rival,
-                "faults": {policy: dict(found) for policy, found in self.faults.items()},
+                "decided": as_json(self.all_decided),
                 "decision_s": {policy: dict(found) for policy, found in self.decision_s.items()},
             },
             items=self.items,
@@ -168,7 +236,17 @@ class Comparison:
             lines.append(
                 f"{row.policy}: {measure.heading} {mean}, {difference} against {row.rival}: {row.verdict}"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *said_alike(self.result.alike)])
+
+
+def _of_policy(table: pa.Table, policy: str) -> pa.Table:
+    """Records of a policy, without its name."""
+    return table.filter(pc.equal(table["policy"], policy)).drop_columns(["policy"])
+
+
+def said_alike(groups: Iterable[Iterable[str]]) -> list[str]:
+    """A sentence for each group of policies that decided alike."""
+    return [f"{' and '.join(names)} decided alike: identical records" for names in groups]
 
 
 def report(folder: str | Path) -> Path:

@@ -4,7 +4,7 @@ Whatever lies above (the library, the command line, comparisons, reports) knows 
 which work is run and who decides in it, and `simulated`. Forbidden here: printing and files.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,20 +25,12 @@ from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.grammar.scenario import not_run
 from edgewise.model.scenario import Scenario, server_groups
 from edgewise.model.services import answers_left_out
+from edgewise.model.ways import unused_cables
 from edgewise.model.work import Stream
+from edgewise.policies import Policy as Policy
 from edgewise.report.summary import beforehand
 
-Policy = str | type | Callable[[], Any]
-"""A name, `file.py:Class`, the path of a card, or a class or function that makes a policy."""
-
-DECISIONS: Mapping[str, Mapping[str, str | None]] = {
-    "streams": {"dispatch": "least-impedance"},
-    "services": {"dispatch": None, "orchestrate": None},
-    "pipelines": {"place": "otfa"},
-    "graphs": {"split": "nona-queues"},
-    "jobs": {"defer": "fifo"},
-}
-"""By the kind of work who decides in it, and the policy where none is named; None: the scenario names one."""
+WORK = tuple(dict.fromkeys(policies.DECISIONS.values()))
 LAID_OUT = "nona-layout"  # splits over several groups of servers, and nothing else does
 
 
@@ -47,31 +39,27 @@ def assigned(
 ) -> tuple[str, dict[str, Any]]:
     """The kind of work that a run is about, and who decides in it: the policies given, else defaults.
 
-    It is about the first work of the scenario that `about`, else the decisions given are about; a policy
-    without a decision (None) is for the first decision of that work. Other work of the scenario runs on the
-    same nodes.
+    It is about the work that `about`, else the first decision given is about; a policy without a decision
+    (None) is for the first decision of that work. Other work of the scenario runs on the same nodes.
+    The policies given are looked for, and nothing is compiled.
 
     Args:
-        given: by decision, or by None; where streams and services both are dispatched, the run is about one
-            of them, and the other's decision is "streams.dispatch" or "services.dispatch".
+        given: by decision, of `policies.DECISIONS`, or by None.
         what: runs them, for messages.
         about: a decision.
     Raises:
-        PolicyError: a decision is unknown, given twice, or of work that is not run with the others.
+        PolicyError: a decision is unknown, given twice, or of work that is not run with the others; or a
+            policy is not found.
         ScenarioError: the scenario holds no such work.
     """
-    named = [decision for decision in given if decision is not None]
-    by_name = {decision: _works(decision) for decision in named}
-    # Where "dispatch" and "streams.dispatch" are both given, the run is not about streams.
-    open_to = [work for work in DECISIONS if not any(f"{work}.{name}" in named for name in named)]
-    works = [work for work in open_to if all(work in of for of in by_name.values())]
+    asked = (*given, about)
+    named = [policies.check_decision(decision) for decision in asked if decision is not None]
+    wanted = {policies.DECISIONS[decision] for decision in named}
+    works = [work for work in WORK if wanted <= {work}]
     if not works:
-        wanted = by_name.values() if about is None else [_works(about)]
-        works = [
-            work for work in scenario.spec.holds
-            if work in open_to and any(work in of for of in wanted)
-            and all(set(of) & set(beside(scenario, work)) for of in by_name.values())
-        ]  # fmt: skip
+        order = dict.fromkeys(policies.DECISIONS[each] for each in ([about] if about else named))
+        held = [work for work in order if work in scenario.spec.holds]
+        works = [work for work in held if wanted <= set(beside(scenario, work))]
         if not works:
             raise PolicyError(
                 f"{' and '.join(named)} are of different work, which no run of this scenario has"
@@ -80,25 +68,21 @@ def assigned(
     work = next(work for work in works if work in scenario.spec.holds)
     chosen: dict[str, Any] = {}
     for each in beside(scenario, work):
-        for decision, policy in defaults(scenario, each).items():
-            chosen[decision if decision not in chosen else f"{each}.{decision}"] = policy
-    first, found = next(iter(chosen)), dict[str, Any]()
+        chosen |= defaults(scenario, each)
+    first_decision, found = next(iter(chosen)), dict[str, Any]()
     for decision, policy in given.items():
-        key = decision or first
-        key = key if key in chosen else key.rpartition(".")[2]
+        key = decision or first_decision
         if key in found:
             raise PolicyError(f"--policy: {key} is given twice")
         found[key] = policy
+    for decision, policy in found.items():
+        policies.find(decision, policy)
     return work, chosen | found
 
 
-def _works(decision: str) -> list[str]:
-    """The kinds of work that a decision, as "defer" or "services.dispatch", is about."""
-    work, _, name = decision.rpartition(".")
-    if name not in policies.DECISIONS or (work and name not in DECISIONS.get(work, ())):
-        known = ", ".join(policies.DECISIONS)
-        raise PolicyError(f"unknown decision {decision!r}; use one of {known}, as dispatch=closest")
-    return [work] if work else [each for each, decisions in DECISIONS.items() if name in decisions]
+def decisions(work: str) -> list[str]:
+    """Those about a kind of work."""
+    return [decision for decision, about in policies.DECISIONS.items() if about == work]
 
 
 def beside(scenario: Scenario, work: str) -> tuple[str, ...]:
@@ -117,32 +101,26 @@ def _in_slots(scenario: Scenario) -> set[str]:
 
 def defaults(scenario: Scenario, work: str) -> dict[str, Any]:
     """The policies of a kind of work where none are named, by decision."""
+    who = policies.deciding(scenario)
     if work == "graphs" and _laid_out(scenario):
-        return {"split": LAID_OUT}
-    services = scenario.spec.services
-    return {decision: name or getattr(services, decision) for decision, name in DECISIONS[work].items()}
+        who |= {"split": LAID_OUT} | scenario.spec.named_policies
+    return {decision: who[decision] for decision in decisions(work)}
 
 
-def kind_of(work: str, decision: str) -> tuple[str, str | None]:
-    """What `policies.load` and `names` call a decision, as `assigned` has it, of a run about some work."""
-    of, _, name = decision.rpartition(".")
-    of = of or (work if name in DECISIONS[work] else _works(name)[0])
-    return name, {"streams": "streams", "services": "requests"}[of] if name == "dispatch" else None
-
-
-def names(scenario: Scenario, work: str, decision: str) -> list[str]:
+def names(scenario: Scenario, decision: str) -> list[str]:
     """The policies that are compared where none are named: first who decides where nobody else is named.
 
     Cards are left out, which fit one system each.
     """
     from edgewise.policies.cards import shipped
 
-    kind = kind_of(work, decision)
-    first = defaults(scenario, decision.rpartition(".")[0] or work).get(kind[0])
+    work = policies.DECISIONS[decision]
+    first = defaults(scenario, work).get(decision)
     if work == "graphs" and _laid_out(scenario):
         return [LAID_OUT]
-    of_sites = kind[1] == "requests" and not _in_slots(scenario)  # as live
-    found = [name for name in policies.names(*kind, of_sites) if name not in (*shipped(*kind), LAID_OUT)]
+    of_sites = decision == "requests" and not _in_slots(scenario)  # as live
+    left_out = (*shipped(decision), LAID_OUT)
+    found = [name for name in policies.names(decision, of_sites) if name not in left_out]
     return sorted(found, key=lambda name: name != first)
 
 
@@ -151,29 +129,19 @@ def _laid_out(scenario: Scenario) -> bool:
     return len(server_groups(scenario.topology)) > 1
 
 
-def maker(work: str, decision: str, policy: Policy) -> tuple[str, Make]:
+def maker(decision: str, policy: Policy) -> tuple[str, Make]:
     """The name that a policy goes by, and a function that makes a new one for each run.
 
     Raises:
         PolicyError: it cannot be loaded.
     """
-    if isinstance(policy, str):
-        name, kind = kind_of(work, decision)
-        make_it = partial(policies.load, name, policy, kind)
-        return make_it().name, make_it
-
-    def make() -> Any:
-        made = policy()
-        if not made.name:
-            made.name = type(made).__name__
-        return made
-
+    make = partial(policies.load, decision, policy)
     return make().name, make
 
 
-def about(work: str, decision: str, name: str) -> str:
+def about(decision: str, name: str) -> str:
     """What a policy that `policies.names` lists does, in a sentence."""
-    doc = type(policies.load(decision, name, kind_of(work, decision)[1])).__doc__ or ""
+    doc = type(policies.load(decision, name)).__doc__ or ""
     return doc.strip().split("\n")[0]
 
 
@@ -181,6 +149,7 @@ def notes(scenario: Scenario, work: str, what: str) -> list[str]:
     """What a user should know before a run: work that is left out, and what no policy can change."""
     run = beside(scenario, work)
     found = not_run(scenario.spec, run if in_step(scenario, work) else (*run, "timeline"), what)
+    found += unused_cables(scenario.spec, scenario.topology)
     if "services" in run and answers_left_out(scenario):
         found.append(
             "services.offered: answer_bytes is simulated with `gateways: per_site`, not of services of a "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgewise.arrays import Ints
+from edgewise.arrays import Floats, Ints
 from edgewise.core.dispatch.request_rules import CLOUD
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.plane import HoldsChanged, Plane
@@ -19,12 +19,12 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Resources
 from edgewise.model.work import INFERENCE, variant_holds
 from edgewise.sim.joint.loop import TOTAL, Held, Holders, JointClock, figures, hold_records, totals
+from edgewise.sim.requests.state import worked_until
 
 if TYPE_CHECKING:
     from edgewise.core.defer import Trajectories
     from edgewise.model.orchestration import System
     from edgewise.sim.requests.sites import RequestSites
-    from edgewise.sim.stations.split import SplitWorld
 
 # Kind of work of who is not simulated; and what nodes are called where nobody tells them apart.
 OTHER, POOL = "other", "all nodes"
@@ -125,22 +125,21 @@ def pool_held(worlds: Trajectories, world: int, start: Ints) -> Columns:
         for first, last in pairwise(edges)
     ]
     for job in np.flatnonzero(start >= 0).tolist():
-        ends = start[job] + worlds.duration[world, job]
+        ends = min(start[job] + worlds.duration[world, job], len(left))
         what = Held(POOL, f"job {job}", "jobs", *worlds.demand[world, job].tolist())
         spans.append((float(start[job] * slot_s), float(ends * slot_s), what))
     return hold_records(spans)
 
 
-def server_use(scenario: Scenario, world: SplitWorld) -> Columns:
-    """How busy the servers of split models were."""
+def server_use(scenario: Scenario, busy_s: Floats) -> Columns:
+    """How busy the servers of split models were, (S,) seconds of the run."""
     nodes = [node.name for node in scenario.topology.nodes if node.speed_ops > 0]
-    end_s, busy_s = world.engine.now_s, world.engine.tallies()["busy_s"][: world.servers].tolist()
     return {
-        "work": ["graphs"] * world.servers,
+        "work": ["graphs"] * len(nodes),
         "worker": [f"server on {name}" for name in nodes],
         "node": nodes,
-        "busy_s": busy_s,
-        "there_s": [end_s] * world.servers,
+        "busy_s": busy_s.tolist(),
+        "there_s": [scenario.duration_s] * len(nodes),
     }
 
 
@@ -156,11 +155,12 @@ def replica_use(scenario: Scenario, sites: RequestSites, holders: Holders) -> Co
         if each.station == CLOUD and each.worker < 0:
             there_s[each.service, CLOUD] += each.serves * scenario.duration_s
     stations = (scenario.spec.served.cloud, *nodes)
+    worked_s = worked_until(sites.queues.run, scenario.duration_s)
     rows = [(s, n) for s, n in np.argwhere(there_s > 0.0).tolist()]
     return {
         "work": ["services"] * len(rows),
         "worker": [f"{names[s]} on {stations[n]}" for s, n in rows],
         "node": [None if n == CLOUD else stations[n] for _, n in rows],
-        "busy_s": [float(sites.queues.run.worked_s[s, n]) for s, n in rows],
+        "busy_s": [float(worked_s[s, n]) for s, n in rows],
         "there_s": [float(there_s[s, n]) for s, n in rows],
     }

@@ -89,7 +89,7 @@ def test_doing_nothing_is_the_run_without_orchestration():
     while not game.done:
         game.act(np.full((1, len(game.agents)), game.system.services))
     worlds = ReplicaWorlds(game.system, game._draw([7]), game._slots, [7])
-    wanted = simulate(worlds, policies.load("dispatch", "greedy", "requests"))
+    wanted = simulate(worlds, policies.load("requests", "greedy"))
     np.testing.assert_array_equal(game.worlds.outcome().in_time, wanted.in_time)
 
 

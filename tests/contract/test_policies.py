@@ -14,17 +14,12 @@ from edgewise.errors import PolicyError
 from edgewise.testing import check_policy
 from edgewise.workloads.deferrable import PAPER, generate
 
-REGISTERED = [
-    (decision, of, name)
-    for decision in policies.DECISIONS
-    for of in (("streams", "requests") if decision == "dispatch" else (None,))
-    for name in policies.names(decision, of)
-]
+REGISTERED = [(decision, name) for decision in policies.DECISIONS for name in policies.names(decision)]
 
 
-@pytest.mark.parametrize(("decision", "of", "name"), REGISTERED)
-def test_registered_policy_keeps_the_contract(decision, of, name):
-    check_policy(lambda: policies.load(decision, name, of))
+@pytest.mark.parametrize(("decision", "name"), REGISTERED)
+def test_registered_policy_keeps_the_contract(decision, name):
+    check_policy(lambda: policies.load(decision, name))
 
 
 # dispatch of streams
@@ -117,7 +112,7 @@ class Jobs:
 
 
 class Stations:
-    decision, of, name = "dispatch", "requests", "stations"
+    decision, name = "requests", "stations"
 
     def reset(self, world, key):
         self.world = world
@@ -213,7 +208,7 @@ def test_a_changed_view_is_caught(good, array):
     [
         (Jobs, lambda self, view, found: np.ones_like(found), "not startable"),
         (Jobs, lambda self, view, found: found[:-1], "array of shape"),
-        (Jobs, lambda self, view, found: found.astype(np.int64), "boolean"),
+        (Jobs, lambda self, view, found: found.astype(np.float64), "boolean"),
         (Stations, lambda self, view, found: np.full_like(found, 999), "cannot serve the head"),
         (Stations, lambda self, view, found: np.zeros_like(found), "cannot serve the head"),
         (Stations, lambda self, view, found: np.arange(2), "array of shape"),

@@ -15,7 +15,6 @@ import numpy as np
 import edgewise as ew
 from edgewise import config, policies
 from edgewise.api import replay
-from edgewise.learn.orchestration.settings import setting
 from edgewise.model.pipelines import network_of
 from edgewise.model.scenario import ServerGroup
 from edgewise.model.work import Edge, Task, TaskGraph
@@ -32,6 +31,7 @@ from edgewise.testing import queue_scenario
 from edgewise.workloads.deferrable import PAPER, generate
 from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.services import simulated_services
+from edgewise_studies.training.kais.settings import setting
 
 Tables = dict[str, dict[str, Any]]
 RECORDED = Path(__file__).parent / "recorded"
@@ -102,7 +102,7 @@ def replicas(scenario: str, one: str, two: str, **settings: Any) -> Golden:
     def tables() -> Tables:
         given = simulated_services(config.load_scenario(scenario, paths))
         drawn = given.draw(range(2))
-        chosen = policies.load("dispatch", one, "requests"), policies.load("orchestrate", two)
+        chosen = policies.load("requests", one), policies.load("orchestrate", two)
         for policy in chosen:
             if hasattr(policy, "know"):
                 policy.know(drawn, given.system, given.horizon_s)
@@ -111,7 +111,7 @@ def replicas(scenario: str, one: str, two: str, **settings: Any) -> Golden:
         )
 
     flags = "".join(f" --set '{name}={value}'" for name, value in paths.items())
-    named = f"--policy dispatch={one} --policy orchestrate={two}"
+    named = f"--policy requests={one} --policy orchestrate={two}"
     return Golden(f"edgewise simulate {scenario} {named} --seeds 0:2{flags}", tables)
 
 
@@ -128,7 +128,7 @@ def learned() -> Golden:
         where = setting("scarce", "sequences", frames=2)
         worlds = ReplicaWorlds(where.system, where.draw(range(2)), where.slots, range(2))
         kais = (
-            policies.load("dispatch", "kais-scarce", "requests"),
+            policies.load("requests", "kais-scarce"),
             policies.load("orchestrate", "kais-scarce"),
         )
         return frames_of(simulate_replicas(worlds, *kais))

@@ -11,14 +11,15 @@ from edgewise import policies
 from edgewise.core.defer import Objective, Slots
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError, RunError
-from edgewise.learn import methods
-from edgewise.learn.defer import ppo
-from edgewise.learn.defer.networks import VARIANTS, Agent, tuned
 from edgewise.learn.harness import write_card
-from edgewise.learn.methods import name_of
+from edgewise.learn.methods import train
 from edgewise.policies.cards import SHIPPED
 from edgewise.sim.slots.defer import DeferralWorlds, pool_size, simulate
 from edgewise.workloads.deferrable import PAPER, generate
+from edgewise_studies.training import methods
+from edgewise_studies.training.osdec import ppo
+from edgewise_studies.training.osdec.networks import VARIANTS, Agent, tuned
+from edgewise_studies.training.osdec.situations import name_of
 
 SMALL = replace(PAPER, slots=24, jobs_per_slot=4.0, load_mean=0.85)
 
@@ -96,7 +97,7 @@ def test_features_do_not_see_the_future():
         for loop in loops:
             policy.reset(Slots(900.0, 1), Key(7))
             for _ in range(11):
-                loop.step(policy.decide(loop.view()))
+                loop.step(np.asarray(policy.decide(loop.view())) != 0)  # turns, or starts
         np.testing.assert_array_equal(loops[0].start, loops[1].start)
 
 
@@ -142,8 +143,8 @@ def test_minibatches_take_every_step_once_and_leave_out_empty_places():
 
 def test_a_run_ships_with_its_card_and_unknown_choices_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "situations", lambda: {"paper": (SMALL, Objective())})
-    monkeypatch.setattr(methods, "VALIDATION", range(500_000, 500_003))
-    path = methods.train("defer", tmp_path, method="osdec-skip", seed=1, iterations=2)
+    monkeypatch.setattr(methods, "JUDGED", range(500_000, 500_003))
+    path = train("defer", tmp_path, method="osdec-skip", seed=1, iterations=2)
     card = json.loads(path.read_text())
     assert path.name == "osdec-skip-1.json" and card["config"]["seed"] == 1 and len(card["curve"]) == 1
     assert set(card["scores"]) == {"osdec-skip-1", "fifo", "sjf", "tetris"}

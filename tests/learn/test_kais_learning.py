@@ -25,22 +25,22 @@ from edgewise.core.orchestrate import (
 )
 from edgewise.errors import PolicyError
 from edgewise.learn.harness import write_card
-from edgewise.learn.orchestration.cmmac import (
+from edgewise.model.orchestration import System
+from edgewise.policies.requests.features import changes_possible, draws, frame_draws, gumbel
+from edgewise.policies.requests.learned import feature_hash
+from edgewise_studies.training.kais.cmmac import (
     IMPROVED as BETTER_DISPATCH,
     DispatchConfig,
     Dispatcher,
     forwarded,
     reward_of,
 )
-from edgewise.learn.orchestration.gpg import (
+from edgewise_studies.training.kais.gpg import (
     ScaleConfig,
     Scaler,
     first_changes,
     ordered_chance,
 )
-from edgewise.model.orchestration import System
-from edgewise.policies.dispatch.requests.features import changes_possible, draws, frame_draws, gumbel
-from edgewise.policies.dispatch.requests.learned import feature_hash
 
 B, N, S, L = 2, 5, 3, 4
 
@@ -260,7 +260,7 @@ def test_exported_policies_decide_as_trained_ones(scored: bool, tmp_path: Path) 
     scaler = Scaler(system(), ScaleConfig(body="pairs" if scored else "graph"), 0)
     card = card_of(tmp_path, dispatch=agent, scale=scaler)
     dispatch, scale = (
-        policies.load("dispatch", str(card), "requests"),
+        policies.load("requests", str(card)),
         policies.load("orchestrate", str(card)),
     )
     dispatch.reset(system(), Key(0))
@@ -313,9 +313,9 @@ def test_changed_files_are_refused(tmp_path: Path) -> None:
     card = card_of(tmp_path, dispatch=Dispatcher(system(), BETTER_DISPATCH, 0))
     with pytest.raises(PolicyError, match="decides dispatch of requests, not orchestrate"):
         policies.load("orchestrate", str(card))
-    with open(tmp_path / "mine.dispatch.onnx", "ab") as file:
+    with open(tmp_path / "mine.requests.onnx", "ab") as file:
         file.write(b"x")
     with pytest.raises(PolicyError, match="is not the file of its card"):
-        policies.load("dispatch", str(card), "requests")
+        policies.load("requests", str(card))
     with pytest.raises(PolicyError, match="no request policy 'nobody'"):
-        policies.load("dispatch", "nobody", "requests")
+        policies.load("requests", "nobody")

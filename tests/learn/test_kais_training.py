@@ -11,10 +11,14 @@ import torch
 
 from edgewise import policies
 from edgewise.errors import EdgewiseError, RunError, ScenarioError
-from edgewise.learn import methods
 from edgewise.learn.harness import write_card
-from edgewise.learn.orchestration.settings import FIRST, TrainingSetting, description, evaluate, setting
-from edgewise.learn.orchestration.train import (
+from edgewise.sim.slots.replicas import ReplicaWorlds
+from edgewise_studies.frozen import check_setting, setting_text
+from edgewise_studies.papers.kais import frozen
+from edgewise_studies.papers.kais_trained import STEADY, is_best, settled, smoothed
+from edgewise_studies.training import methods
+from edgewise_studies.training.kais.settings import FIRST, TrainingSetting, description, evaluate, setting
+from edgewise_studies.training.kais.train import (
     METHODS,
     WEIGHTS,
     EvolveConfig,
@@ -23,10 +27,6 @@ from edgewise.learn.orchestration.train import (
     TrainingConfig,
     first_vector,
 )
-from edgewise.reproduce.cases.kais import frozen
-from edgewise.reproduce.cases.kais_trained import STEADY, is_best, settled, smoothed
-from edgewise.reproduce.frozen import check_setting, setting_text
-from edgewise.sim.slots.replicas import ReplicaWorlds
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -102,14 +102,14 @@ def test_a_stopped_search_goes_on_exactly_and_its_result_ships(
         Search(small, replace(config, seed=1)).load(tmp_path / "half.pt")
     card = write_card(tmp_path, "mine", whole.networks(tmp_path / "mine"))
     seeds = range(500_000, 500_004)
-    both = policies.load("dispatch", str(card), "requests"), policies.load("orchestrate", str(card))
+    both = policies.load("requests", str(card)), policies.load("orchestrate", str(card))
     shipped = evaluate(small, *both, seeds)
     direct = evaluate(small, *whole.policies(whole.mean), seeds)
     assert np.array_equal(shipped.in_time, direct.in_time)
 
 
 def test_one_half_is_searched_alone(small: TrainingSetting) -> None:
-    search = Search(small, EvolveConfig("scale", generations=1, population=4, best=2, worlds=2))
+    search = Search(small, EvolveConfig("orchestrate", generations=1, population=4, best=2, worlds=2))
     search.train()
     assert np.allclose(search.mean[:WEIGHTS], first_vector()[:WEIGHTS])
     assert not np.allclose(search.mean[WEIGHTS:], first_vector()[WEIGHTS:])

@@ -181,7 +181,7 @@ def test_all_kinds_share_nodes_one_fails_and_nothing_is_lost(system, tmp_path):
     recorded = load_scenario(tmp_path / "recorded" / "scenario.yaml")
     assert set(recorded.spec.holds) == set(figures)
     assert [(change.node, change.up) for change in recorded.timeline] == [("hall-1", False), ("hall-1", True)]
-    again = api.replay(tmp_path / "recorded", fixed={"streams.dispatch": "closest", "defer": "fifo"})
+    again = api.replay(tmp_path / "recorded", fixed={"dispatch": "closest", "defer": "fifo"})
     assert {again.work, *again.beside} == set(recorded.spec.holds)
     assert len(again.beside["services"].items["outcome"]) == made.came["requests"]
 

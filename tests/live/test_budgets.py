@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from edgewise import policies
 
-def sleeping(decision, name, of=None):
-    class Sleeps(type(policies.load(decision, name, of))):
+def sleeping(decision, name):
+    class Sleeps(type(policies.load(decision, name))):
         def decide(self, *asked):
             if Path(__file__).with_name("sleepy").exists():
                 time.sleep(1.0)
@@ -29,18 +29,18 @@ def sleeping(decision, name, of=None):
     return Sleeps
 
 class Dispatch(sleeping("dispatch", "closest")): pass
-class Requests(sleeping("dispatch", "greedy", "requests")): pass
+class Requests(sleeping("requests", "greedy")): pass
 class Replicas(sleeping("orchestrate", "none")): pass
 class Jobs(sleeping("defer", "sjf")): pass
 
-def raising(decision, name, of=None):
-    class Raises(type(policies.load(decision, name, of))):
+def raising(decision, name):
+    class Raises(type(policies.load(decision, name))):
         def decide(self, *asked):
             return 1 / 0
     return Raises
 
 class NoDispatch(raising("dispatch", "closest")): pass
-class NoRequests(raising("dispatch", "greedy", "requests")): pass
+class NoRequests(raising("requests", "greedy")): pass
 class NoReplicas(raising("orchestrate", "none")): pass
 class NoJobs(raising("defer", "sjf")): pass
 """

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from edgewise.runtime import http
 from edgewise.runtime.backends import alive_handle, holders
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.reaching import operator
-from edgewise.runtime.sqlite import COPY, StoreError, connect, copy_of, keep_copy
+from edgewise.runtime.sqlite import COPY, StoreError, check_whole, connect, copy_of, keep_copy
+from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Store
 
 pytestmark = pytest.mark.live
@@ -261,3 +263,56 @@ def test_copies_are_kept_while_it_runs(tmp_path):
     assert json.loads(json.dumps(store.get("policies"))) == found.get("policies")
     found.close()
     store.close()
+
+
+def without_log(file):
+    (file.parent / f"{file.name}-wal").unlink()
+
+
+def test_without_its_log_nobody_opens_it_anew_and_whoever_has_it_open_writes_it_down(tmp_path):
+    """What a new user of the file wrote by SQLite's index of the log would damage it for the others."""
+    prepare(tmp_path, small_scenario(workers=2)).close()
+    file = tmp_path / DATABASE
+    used = SteadyStore(file)
+    used.put("before", 1)
+    without_log(file)
+    used.put("after", 2)
+    for open_it in (Store, connect, keep_copy, check_whole):
+        with pytest.raises(StoreError, match=r"log state.sqlite-wal was removed.*edgewise down, then"):
+            open_it(file)
+    copy = Store.readable(file)  # what is needed to ask the controller, and to end it
+    assert [copy.secret(each) for each in ("operator", "parts")] == [
+        used.secret(each) for each in ("operator", "parts")
+    ]
+    assert copy.get("controller") == used.get("controller") and copy.processes()
+    copy.close()
+    used.settle()
+    assert "was removed" in used.trouble
+    (tmp_path / "left").mkdir(mode=0o700)
+    shutil.copy(file, tmp_path / "left")  # all that there would be, were it killed now
+    left = Store(tmp_path / "left" / DATABASE)
+    assert (left.get("before"), left.get("after")) == (1, 2)
+    left.close()
+    used.close()
+
+
+def test_without_its_log_and_unused_it_opens_as_it_was_written_last(tmp_path):
+    store = prepare(tmp_path, small_scenario(workers=2))
+    secret, ports = store.secret("operator"), [r.process.port for r in store.processes()]
+    code = "import os, sys\nfrom pathlib import Path\nfrom edgewise.runtime.store import Store\n"
+    code += "store = Store(Path(sys.argv[1]))\nstore.put('a', 1)\nos._exit(0)\n"  # as killed
+    store.close()
+    subprocess.run([sys.executable, "-c", code, tmp_path / DATABASE], check=True)
+    assert (tmp_path / f"{DATABASE}-shm").exists()
+    without_log(tmp_path / DATABASE)
+    with closing(Store(tmp_path / DATABASE)) as store:
+        assert store.secret("operator") == secret
+        assert [r.process.port for r in store.processes()] == ports
+
+
+def test_down_ends_what_no_longer_knows_its_operator(tmp_path):
+    with running(tmp_path / "s") as (system, controller):
+        handles = [r.handle for r in system.store.processes()]
+        system.store.run("UPDATE setting SET value = '\"another\"' WHERE name = 'secret of operator'")
+        assert "everything has ended" in edgewise("down", "--state", "s", folder=tmp_path)
+        assert not any(alive_handle(handle) for handle in handles)

@@ -22,9 +22,9 @@ pytest.importorskip("httptools", reason="the extra `live` is not installed")
 from job_commands import HANG_S, shell, state, until, wish
 from running_system import infer, open_stream, small_scenario, started
 
-from edgewise import policies
+from edgewise import policies, runs
 from edgewise.cli import app
-from edgewise.config import dump_scenario
+from edgewise.config import dump_scenario, load_scenario
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.plane import Plane
@@ -34,8 +34,10 @@ from edgewise.model.topology import Resources
 from edgewise.policies import registry
 from edgewise.policies.defer import ScoreDeferral
 from edgewise.runtime import http
+from edgewise.runtime.backends import alive_handle, handle_of
+from edgewise.runtime.clients import recording
 from edgewise.runtime.controller import job_runner, jobs as live_jobs, requests
-from edgewise.runtime.controller.books import RESTART, JobBook
+from edgewise.runtime.controller.books import PAUSE, RESTART, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
@@ -184,19 +186,58 @@ def test_a_controller_that_dies_at_any_call_starts_every_job_once(folder, tmp_pa
     assert {job.state for job in book.listed()} == {"done"}
 
 
-def test_a_runner_that_is_killed_costs_its_job_but_starts_no_other(jobs, tmp_path):
-    count = tmp_path / "count"
-    job = jobs.book.submit(shell(f"echo x >> {count}; sleep 300"))
-    until(jobs, lambda: count.exists() and state(jobs, job) == "running")
+def handle_when_running(jobs, job):
+    until(jobs, lambda: jobs.processes._handle(job.run) and state(jobs, job) == "running")
+    return jobs.processes._handle(job.run)
+
+
+@pytest.mark.parametrize("when_evicted", [PAUSE, RESTART])
+def test_what_outlives_its_runner_is_ended_and_starts_anew_only_where_it_may(jobs, tmp_path, when_evicted):
+    begun = tmp_path / "begun"
+    text = f"echo $$ >> {begun}; test $(wc -l < {begun}) = 2 || sleep 300 & wait"
+    job = jobs.book.submit(shell(text, when_evicted=when_evicted))
+    until(jobs, lambda: state(jobs, job) == "running" and begun.exists() and begun.read_text())
+    command = handle_of(int(begun.read_text()))
     runner = jobs.processes._runners[job.run]
     runner.kill()
     runner.wait()
-    for _ in range(20):
-        jobs.look(time.time())
-    assert state(jobs, job) == "running"  # the command goes on
-    jobs.processes.kill(job.run)
-    until(jobs, lambda: state(jobs, job) == "failed")
-    assert "killed" in jobs.book.get(job.id).why and count.read_text() == "x\n"
+    until(jobs, lambda: not jobs.book.open())
+    found = jobs.book.get(job.id)
+    assert not alive_handle(command)
+    if when_evicted == RESTART:
+        assert (found.state, found.attempt, len(begun.read_text().split())) == ("done", 1, 2)
+    else:
+        assert (found.state, found.attempt, len(begun.read_text().split())) == ("failed", 0, 1)
+        assert "killed" in found.why
+
+
+def test_a_job_whose_files_cannot_be_made_or_read_holds_up_no_other(jobs, tmp_path, monkeypatch):
+    monkeypatch.setattr(live_jobs, "BEGIN_S", 0.2)
+    monkeypatch.setattr(live_jobs, "END_S", 0.5)
+    going = jobs.book.submit(wish(["/bin/sleep", "300"]))
+    handle = handle_when_running(jobs, going)
+    started = jobs.processes.folder / going.run / "started"
+    started.unlink()
+    started.mkdir()  # whoever opens it fails, otherwise than where there is nothing
+    (jobs.processes.folder / str(going.id + 1)).touch()
+    unmade = jobs.book.submit(shell("echo"))
+    until(jobs, lambda: state(jobs, unmade) == "failed")
+    assert "File exists" in jobs.book.get(unmade.id).why
+    assert jobs.book.get(unmade.id).started_s is None
+    good = jobs.book.submit(shell("echo"))
+    until(jobs, lambda: state(jobs, good) == "done")
+    assert state(jobs, going) == "running"
+    asyncio.run(asyncio.wait_for(jobs.end(), HANG_S))
+    os.killpg(int(handle.split(":")[0]), signal.SIGKILL)
+
+
+def test_the_end_ends_jobs_whatever_their_store_is(jobs, folder):
+    job = jobs.book.submit(shell("trap '' TERM; while true; do sleep 0.05; done"))
+    handle = handle_when_running(jobs, job)
+    (folder / DATABASE).write_text("no database")
+    asyncio.run(asyncio.wait_for(jobs.end(), HANG_S))
+    assert not alive_handle(handle)
+    jobs.book.open = list  # for the fixture's end
 
 
 def test_a_worker_that_comes_back_suspends_jobs_until_it_goes(folder, tmp_path):
@@ -356,11 +397,14 @@ def test_a_job_that_restarts_starts_anew_elsewhere_and_one_that_may_not_is_pause
     until(jobs, lambda: state(jobs, base) == "running")
     again = jobs.book.submit(shell(f"echo x >> {begun}; exec sleep 300", cores=2.0, when_evicted=RESTART))
     until(jobs, lambda: state(jobs, again) == "running" and begun.exists())
-    assert jobs.book.get(again.id).node == "far-node"
+    first = jobs.book.get(again.id)
+    assert (first.node, first.redone_s) == ("far-node", 0.0)
     store.set_wanted(far, True)
     until(jobs, lambda: state(jobs, again) == "waiting")
     found = jobs.book.get(again.id)
     assert (found.attempt, found.node, found.started_s) == (1, None, None)
+    assert 0.0 < found.redone_s < time.time() - first.started_s
+    assert found.row()["redone_s"] == found.redone_s
     assert begun.read_text() == "x\n" and state(jobs, base) == "running"
     later = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0, key="later"))
     jobs.book.cancel(filler.id)
@@ -375,6 +419,14 @@ def test_a_job_that_restarts_starts_anew_elsewhere_and_one_that_may_not_is_pause
     until(jobs, lambda: state(jobs, last) == "running" and time.time() > last.latest_s + SLOT_S)
     store.set_wanted(far, True)
     until(jobs, lambda: state(jobs, last) == "suspended")
+
+
+def test_jobs_that_an_earlier_version_kept_are_kept(folder):
+    file = Store(folder / DATABASE).file
+    book = JobBook(file)
+    job = book.submit(wish(["/bin/true"]))
+    book.run("ALTER TABLE job DROP COLUMN redone_s")
+    assert JobBook(file).get(job.id) == job
 
 
 def test_a_controller_that_dies_at_any_call_of_an_eviction_starts_the_job_anew_once(folder, tmp_path):
@@ -440,7 +492,7 @@ class CannotBegin(ScoreDeferral):
 def failing(monkeypatch):
     """Policies that fail have names, for one test."""
     for cls in (Raises, Hangs, StartsAll, CannotBegin):
-        monkeypatch.setitem(registry._known["defer", None], cls.name, cls)
+        monkeypatch.setitem(registry._known["defer"], cls.name, cls)
 
 
 @pytest.mark.parametrize(
@@ -593,7 +645,42 @@ def test_the_policy_of_the_tutorial_goes_through_simulate_compare_and_a_live_sys
     until(jobs, lambda: not jobs.book.open())
     assert {state(jobs, job) for job in submitted} == {"done"}
     assert not jobs.core.guard.faults
-    assert LiveJobs(LivePlane(jobs.store), SLOT_S).core.policy.name == "SmallFirst"
+    again = LiveJobs(LivePlane(jobs.store), SLOT_S)
+    asyncio.run(again.load_named())  # in a thread of its own, for that may take a minute
+    assert again.core.policy.name == "SmallFirst"
+
+
+def test_while_a_policy_of_ones_own_is_loaded_the_controller_goes_on(folder, tmp_path):
+    """Its file waits at its import until all else was seen to go on."""
+    code = "import time\nfrom pathlib import Path\nwhile not (Path(__file__).parent / 'go').exists():\n"
+    code += "    time.sleep(0.01)\nclass Mine:\n    name, decision = 'mine', 'defer'\n"
+    code += "    def reset(self, slots, key): pass\n    def decide(self, view): return view.startable\n"
+    (tmp_path / "slow.py").write_text(code)
+    store, mine = Store(folder / DATABASE), f"{tmp_path / 'slow.py'}:Mine"
+    store.set_policy("defer", mine)
+    store.set_policy("defer", f"{tmp_path / 'slow.py'}:Mine", SHADOWS)
+    jobs = LiveJobs(LivePlane(store), SLOT_S)
+    job, gone = (jobs.book.submit(shell("echo", key=key)) for key in "ab")
+
+    async def reached(condition):
+        until_s = time.monotonic() + HANG_S
+        while not condition():
+            assert time.monotonic() < until_s, (jobs.fault, [each.row() for each in jobs.book.listed()])
+            await asyncio.sleep(0.01)
+
+    async def scenario():
+        keeping = asyncio.create_task(jobs.keep())
+        jobs.book.cancel(gone.id)
+        await reached(lambda: state(jobs, gone) == "cancelled")
+        await asyncio.sleep(4 * SLOT_S)
+        assert state(jobs, job) == "waiting" and not jobs.fault
+        (tmp_path / "go").touch()
+        await reached(lambda: state(jobs, job) == "done")
+        await reached(lambda: jobs.watched()["policy"])
+        keeping.cancel()
+
+    asyncio.run(scenario())
+    assert jobs.core.policy.loaded_as == mine and not jobs.fault
 
 
 def test_cancel_before_and_while_and_a_job_that_runs_too_long(jobs, tmp_path):
@@ -625,6 +712,10 @@ def test_requests_are_checked_and_repeats_are_one_job(jobs):
         ({"latest_s": 1.0}, "latest_s: is"), ({"priority": 1e9}, "priority"), ({"key": ""}, "key"),
         ({"cores": float("nan")}, "cores"), ({"folder": "work"}, "folder: 'work' is relative"),
         ({"when_evicted": "stop"}, "neither pause nor restart"),
+        ({"earliest_s": 99999999999}, "earliest_s: .* s after now; at most a year, 3.16224e.07 s"),
+        ({"latest_s": 99999999999}, "latest_s: .* s after the earliest start; at most a year"),
+        ({"earliest_s": float("inf")}, "earliest_s: 'inf' is not a number"),
+        ({"duration_s": 1e30}, "duration_s: '1e.30' is not a number from 0.1 to 1e.09"),
     ]  # fmt: skip
     for change, message in wrong:
         with pytest.raises(ProtocolError, match=message):
@@ -636,6 +727,22 @@ def test_requests_are_checked_and_repeats_are_one_job(jobs):
     jobs.store.set_policy("defer", "sjf")
     assert LiveJobs(LivePlane(jobs.store)).name == "sjf"
     assert told(jobs, "DELETE", f"/v1/admin/jobs/{first['id']}")["cancel"]
+
+
+def test_jobs_of_the_far_future_are_left_out_of_recordings(jobs, folder, tmp_path):
+    """A store may hold what the API would refuse today."""
+    day_s = 86400.0
+    jobs.book.submit(shell("exit 0", duration_s=5.0))
+    jobs.book.submit(shell("exit 0", duration_s=1e9, cores=2.0))
+    jobs.book.submit(shell("exit 0", earliest_s=99999999999.0))
+    jobs.book.submit(shell("exit 0", earliest_s=time.time() + 2 * day_s))
+    jobs.book.submit(shell("exit 0", duration_s=1e30))
+    made = recording.record(folder, tmp_path / "recorded")
+    assert (made.came["jobs"], made.later) == (2, 3)
+    assert made.duration_s == pytest.approx(day_s, rel=1e-3)  # the second job would run for 32 years
+    scenario = load_scenario(tmp_path / "recorded" / "scenario.yaml")
+    assert [job.duration_s for job in scenario.jobs.submitted] == [5.0, 1e9]
+    runs.refuse_too_much(scenario)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,18 @@ from edgewise.runtime.backends import alive_handle
 from edgewise.runtime.controller.nursery import is_running
 
 pytestmark = pytest.mark.live
+SLOW_END = """
+import atexit
+from edgewise.cli import main
+
+def end():
+    open("runs/live/nursery.lock").close()  # lets go of the lock, as the interpreter does before it ends
+    print("ending", flush=True)
+    input()
+
+atexit.register(end)
+main()
+"""
 
 
 def is_ready(url):
@@ -67,3 +79,23 @@ def test_what_takes_long_before_anything_can_start_is_said(tmp_path, monkeypatch
     with waiting.Waiting(tmp_path).loading():
         while "loading and compiling" not in said:
             said += capsys.readouterr().out
+
+
+def test_down_returns_when_up_has_ended_too(tmp_path):
+    (tmp_path / "small.yaml").write_text(dump_scenario(small_scenario(workers=2)))
+    command = [sys.executable, "-c", SLOW_END, "up", "small.yaml", "--port", "0"]
+    up = subprocess.Popen(
+        command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    while not (said := up.stdout.readline()).startswith("up after"):
+        assert said  # it ended
+    down = subprocess.Popen([sys.executable, "-m", "edgewise", "down"], cwd=tmp_path)
+    while not (said := up.stdout.readline()).startswith("ending"):
+        assert said
+    assert not is_running(tmp_path / "runs/live")
+    assert waiting.left_of(tmp_path / "runs/live") == [waiting.UP]
+    assert down.poll() is None
+    up.stdin.write("\n")
+    assert down.wait(60) == 0
+    assert up.poll() == 0
+    assert waiting.left_of(tmp_path / "runs/live") == []

@@ -352,7 +352,7 @@ def test_logs_are_json_lines(model):
         logger.handlers[:], logger.propagate, _ = kept
         logger.setLevel(kept[2])
     bound, refused = (json.loads(line) for line in out.getvalue().splitlines()[:2])
-    assert (bound["message"], bound["stream"], bound["level"]) == ("stream bound", 0, "info")
+    assert (bound["message"], bound["level"]) == ("stream bound", "info") and bound["stream"] > 0
     assert "accurate" in refused["reason"]
 
 

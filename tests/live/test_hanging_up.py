@@ -102,9 +102,10 @@ def test_a_query_leaves_the_workers_queue_when_its_client_leaves_the_gateway(tmp
         front = await http.serve(gateway.handle, at_once=True)
         client = http.Client(front.host, front.port)
         needs = {"task": "score", "rate_qps": 1, "size_bytes": 100, "deadline_s": 20}
-        await client.request("POST", "/v1/streams", body=json.dumps(needs).encode())
+        opened = await client.request("POST", "/v1/streams", body=json.dumps(needs).encode())
+        stream = json.loads(opened.body)["stream"]
         headers, body = encode_request(InferRequest({"x": np.ones((1, 8), np.float32)}))
-        headers["edgewise-stream"] = "0"
+        headers["edgewise-stream"] = str(stream)
         length = {"content-length": str(len(body))}
         lines = "".join(f"{name}: {value}\r\n" for name, value in (headers | length).items())
         query = f"POST /v2/models/score/infer HTTP/1.1\r\n{lines}\r\n".encode() + body
@@ -119,7 +120,7 @@ def test_a_query_leaves_the_workers_queue_when_its_client_leaves_the_gateway(tmp
                 reset(writer)
             await until(lambda: worker.queued == 1)  # one runs and cannot be stopped
             await until(lambda: gateway._in_flight == 0)
-            assert session.in_flight.sum() == 0 and session.stream_record(0)["failed"] == 3 * (kept + 1)
+            assert session.in_flight.sum() == 0 and session.stream_record(stream)["failed"] == 3 * (kept + 1)
             run_on.set()
             await until(lambda: worker.queued == 0)
             path = "/v2/models/score/infer"

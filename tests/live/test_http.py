@@ -1,6 +1,7 @@
 """The HTTP server and client on raw sockets: order, bounds, odd but legal requests, hostile ones."""
 
 import asyncio
+import gzip
 import json
 
 import pytest
@@ -446,3 +447,67 @@ def test_tls_files_are_checked(tmp_path):
         http.tls_server(tmp_path / "no.pem", tmp_path / "no.key")
     with pytest.raises(ScenarioError, match="tls authority"):
         http.tls_client(tmp_path / "no.pem")
+
+
+def post(size, stated=None):
+    return f"POST / HTTP/1.1\r\ncontent-length: {stated or size}\r\n\r\n".encode() + b"x" * size
+
+
+def test_bodies_of_all_connections_have_one_bound_and_leave_their_room():
+    async def scenario(server):
+        async def opened(data):
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+            writer.write(data)
+            return reader, writer
+
+        async def status(data):
+            reader, writer = await opened(data)
+            line = await reader.readline()
+            writer.close()
+            return int(line.split()[1])
+
+        silent = [await opened(post(300_000, stated=900_000)) for _ in range(3)]
+        while await status(post(200_000)) == 200:
+            pass  # the three have not all arrived
+        assert await status(post(200_000)) == 503
+        assert await status(post(50_000)) == 200  # what fits is served
+        silent[0][1].close()
+        while await status(post(200_000)) == 503:
+            pass  # its end has not been noticed
+        for _ in range(20):  # what was answered is held no longer
+            assert await status(post(200_000)) == 200
+        assert (await silent[1][0].readline()).split()[1] == b"408"
+
+    with_server(scenario, bodies_bytes=1_000_000, silent_s=0.5)
+
+
+def test_a_body_that_grows_when_it_is_decoded_counts_as_it_is_then():
+    async def scenario(server):
+        client = http.Client(server.host, server.port)
+        packed = gzip.compress(b"x" * 900_000)
+        answer = await client.request("POST", "/", {"content-encoding": "gzip"}, packed)
+        assert answer.status == 503 and "retry-after" in answer.headers
+        packed = gzip.compress(b"x" * 90_000)
+        for _ in range(20):
+            assert (await client.request("POST", "/", {"content-encoding": "gzip"}, packed)).status == 200
+
+    with_server(scenario, bodies_bytes=500_000)
+
+
+def test_a_request_that_falls_silent_is_given_up():
+    async def scenario(server):
+        received, closed = await talk(server, b"POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\nabc")
+        assert received.startswith(b"HTTP/1.1 408") and b"no byte" in received and closed
+
+    with_server(scenario, silent_s=0.2)
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR "])
+def test_the_scheme_of_a_token_is_read_in_any_case(scheme):
+    guard = http.AccessGuard(("secret",), ("boss",))
+
+    def refused(path, token):
+        return guard.refusal(http.HttpRequest("GET", path, {"authorization": f"{scheme} {token}"}, b""))
+
+    assert refused("/v2/models/m", "secret") is None and refused("/v1/admin/workers", "boss") is None
+    assert refused("/v2/models/m", "Secret").status == 401

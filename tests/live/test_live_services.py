@@ -16,6 +16,7 @@ from running_system import started
 from edgewise.config import load_scenario
 from edgewise.runtime.backends import LocalBackend
 from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.http.messages import write_request
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.reaching import ask
 
@@ -343,6 +344,41 @@ def test_a_changed_scenario_replaces_replicas_one_by_one_under_load(system):
     asyncio.run(run())
 
 
+def test_many_connections_from_two_addresses_leave_another_client_its_answers(system):
+    """Without shares nearly all of its requests met full queues."""
+
+    async def asking(gateway, address, goes_on, statuses):
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway, local_addr=(address, 0))
+        method, path, headers, body = query(deadline_s=2.0)
+        data = b"".join(write_request(method, path, "127.0.0.1", headers, body))
+        while goes_on():
+            writer.write(data)
+            line, length = await reader.readline(), 0
+            while (header := await reader.readline()).strip():
+                name, _, value = header.decode().partition(":")
+                length = int(value) if name.lower() == "content-length" else length
+            await reader.readexactly(length)
+            statuses.append(int(line.split()[1]))
+        writer.close()
+
+    async def run():
+        port, over = system.of("gateway-0").process.port, asyncio.Event()
+        theirs, ours = [], []
+        crowd = [
+            asyncio.create_task(asking(port, f"127.0.0.{2 + k % 2}", lambda: not over.is_set(), theirs))
+            for k in range(200)
+        ]
+        while theirs.count(429) < 1_000:  # there is no more room
+            await asyncio.sleep(0.05)
+        await asking(port, "127.0.0.1", lambda: len(ours) < 60, ours)
+        over.set()
+        await asyncio.gather(*crowd)
+        assert ours.count(200) >= 0.95 * len(ours), ours
+        assert theirs.count(200) > 0
+
+    asyncio.run(asyncio.wait_for(run(), LONG_S))
+
+
 def test_requests_without_enough_time_are_refused_and_say_why(system):
     async def run():
         client, before = system.gateway(), (await service(system))["requests"]["dropped"]
@@ -448,8 +484,8 @@ def test_requests_and_jobs_are_recorded_and_simulated_under_policies_of_each_dec
         assert time.monotonic() < until_s + LONG_S
         time.sleep(0.02)
     for given, rows in (
-        (("--policies", "orchestrate=none,autoscaler", "--policy", "dispatch=greedy"), 2),
-        (("--policies", "dispatch=greedy,closest,two-choices"), 3),
+        (("--policies", "orchestrate=none,autoscaler", "--policy", "requests=greedy"), 2),
+        (("--policies", "requests=greedy,closest,two-choices"), 3),
         (("--policy", "defer=sjf"), 1),
         (("--policies", "defer=fifo,horizon"), 2),
     ):

@@ -211,7 +211,8 @@ def test_a_stream_that_is_closed_while_its_worker_is_asked_is_not_there(tmp_path
             opening = client.request("POST", "/v2/models/score/infer", headers, b"{}")
         opening = asyncio.create_task(opening)
         await asked.wait()
-        assert (await client.request("DELETE", "/v1/streams/1")).status == 200
+        (row,) = json.loads((await client.request("GET", "/v1/streams")).body)
+        assert (await client.request("DELETE", f"/v1/streams/{row['stream']}")).status == 200
         granted.set_result(None)
         answer = await opening
         assert answer.status == 404 and b"no open stream" in answer.body

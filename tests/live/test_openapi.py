@@ -109,6 +109,14 @@ def test_committed_documents_are_up_to_date(name):
     assert shown == document(name), f"edgewise openapi {name} > docs/reference/openapi-{name}.json"
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_refusal_of_a_guard_is_documented(name):
+    for path, operations_of in document(name)["paths"].items():
+        for method, operation in operations_of.items():
+            refusals = {"403"} if operation.get("security") == [] else {"401", "403"}
+            assert refusals <= operation["responses"].keys(), f"{method} {path}"
+
+
 def test_a_path_that_takes_other_methods_says_which():
     for method, path, name, allowed in (
         ("POST", "/v1/admin/workers", "gateway", "GET"), ("GET", "/v1/admin/workers/a", "gateway", "PUT"),

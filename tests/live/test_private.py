@@ -128,7 +128,7 @@ def test_the_first_byte_is_private(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
     assert done.stdout == "end\n"
-    assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o777  # of what is not ours nothing is said
+    assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o755  # else others could replace it
 
 
 def test_tokens_that_others_could_read_are_replaced(tmp_path):
@@ -179,6 +179,52 @@ def test_folders_that_cannot_be_trusted_are_refused(tmp_path):
         os.chown(tmp_path / "real", pwd.getpwnam("nobody").pw_uid, -1)
         with pytest.raises(RunError, match="belongs to user"):
             Store(tmp_path / "real" / DATABASE)
+
+
+@pytest.mark.parametrize(
+    ("mode", "group", "refused"),
+    [(0o777, 0, True), (0o1777, 0, False), (0o775, 12345, True), (0o775, None, False), (0o755, 12345, False)],
+)
+@pytest.mark.parametrize("through", ["itself", "a link"])
+def test_below_a_folder_that_others_may_write_to_it_is_refused(tmp_path, mode, group, refused, through):
+    """Group None is the owner's own."""
+    shared = tmp_path / "shared"
+    (shared / "mine").mkdir(parents=True)
+    if os.geteuid() == 0:
+        os.chown(shared, -1, os.geteuid() if group is None else group)
+    elif group:
+        pytest.skip("only root can give a folder to a group of others")
+    shared.chmod(mode)
+    place = shared
+    if through == "a link":
+        place = tmp_path / "link"
+        place.symlink_to(shared / "mine")
+    for folder in (place / "state", place / "new" / "state"):
+        if refused:
+            with pytest.raises(RunError, match=rf"{shared} \(mode {mode:04o}\).*chmod go-w {shared}"):
+                Store(folder / DATABASE)
+            assert not folder.exists()
+        else:
+            Store(folder / DATABASE).close()
+
+
+def test_below_a_link_that_others_may_replace_it_is_refused(tmp_path):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "shared" / "link").symlink_to(tmp_path / "mine")
+    (tmp_path / "shared").chmod(0o777)
+    with pytest.raises(RunError, match="could put another folder in its place"):
+        Store(tmp_path / "shared" / "link" / "state" / DATABASE)
+    Store(tmp_path / "mine" / "state" / DATABASE).close()
+
+
+def test_below_a_folder_of_another_user_it_is_not_refused(tmp_path):
+    """As in a checkout of whoever started a container, and with sudo."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a folder of another user")
+    (tmp_path / "theirs").mkdir(mode=0o755)
+    os.chown(tmp_path / "theirs", 12345, 12345)
+    Store(tmp_path / "theirs" / "runs" / "live" / DATABASE).close()
 
 
 def test_a_stranger_at_the_controllers_port_hears_no_token(tmp_path):

@@ -12,10 +12,11 @@ from live_system import dense_file, dense_world
 from edgewise import policies
 from edgewise.core.dispatch.events import ReservedElsewhere
 from edgewise.core.dispatch.streams import DispatchCore
-from edgewise.core.grants import Grants
+from edgewise.core.grants import LEASE_S, Grants
 from edgewise.runtime import http
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.serving import Listen, run_gateway
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel, Reservations
 from edgewise.testing import VirtualClock
 
@@ -127,6 +128,26 @@ def test_what_no_longer_fits_after_a_restart_is_decided_anew(model):
         while shared.granted() != [60.0, 60.0]:
             await asyncio.sleep(0.005)
         assert shared.gateways[0].session.bound_to(first["stream"]) == 1 - lost
+
+    go(model, scenario)
+
+
+def test_leases_are_renewed_however_long_a_period_of_telemetry_is(model):
+    """A gateway whose telemetry is rarer than a lease was forgotten, and its worker overbooked."""
+
+    async def scenario(shared):
+        _, opened = await shared.open(0, 60.0)
+        book, gateway = shared.books[int(opened["worker"][-1])], shared.gateways[0]
+        serving = asyncio.create_task(run_gateway(gateway, Listen(port=0), telemetry_period_s=600.0))
+        heard = book.grants._heard_s["north"]
+        for _ in range(3):
+            before_s = time.monotonic()
+            while book.grants._heard_s["north"] == heard:
+                await asyncio.sleep(0.01)
+            heard = book.grants._heard_s["north"]
+            assert heard - before_s < LEASE_S / 2
+        assert shared.granted()[int(opened["worker"][-1])] == 60.0
+        serving.cancel()
 
     go(model, scenario)
 

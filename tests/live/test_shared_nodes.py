@@ -57,7 +57,7 @@ class Controller:
     """What a controller has in one plane, without its processes: replicas by the store alone, real jobs."""
 
     def __init__(self, folder, policy):
-        self.scenario = load_scenario("kais-live", {"services.orchestrate": policy})
+        self.scenario = load_scenario("kais-live", {"policies.orchestrate": policy})
         self.store, self.services = prepare(folder, self.scenario), services_of(self.scenario)
         self.plane = LivePlane(self.store)
         self.jobs = LiveJobs(self.plane, SLOT_S)

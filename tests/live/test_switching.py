@@ -184,7 +184,7 @@ def test_policies_of_services_are_switched_to_under_load_with_an_empty_cache(ser
         looked = look(numbers)
         async with Queries(numbers, *(lambda c=c: request(c) for c in clients)) as queries:
             for path, names in (
-                ("/v1/policies/requests", policies.names("dispatch", "requests", live=True)),
+                ("/v1/policies/requests", policies.names("requests", live=True)),
                 ("/v1/policies/orchestrate", policies.names("orchestrate", live=True)),
             ):
                 for name in names:

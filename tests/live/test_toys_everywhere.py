@@ -54,7 +54,7 @@ def test_each_is_compared_with_a_shipped_one(decision, toys, tmp_path):
 
 @pytest.mark.live
 def test_a_running_system_decides_by_them_from_its_start_and_takes_them_again(toys, tmp_path):
-    given = {each: toys[each] for each in policies.RUNNING if each not in ("split", "place")}
+    given = {each: toys[each] for each in policies.DECISIONS if each not in ("split", "place")}
 
     async def decides(system):
         rows = await system.get("/v1/policies")

@@ -19,7 +19,7 @@ def drawn(number, sharing=None):
     data |= world.jobs() | {"timeline": world.timeline(), "sharing": sharing}
     policies = {
         "dispatch": str(draw.choice(["closest", "power-of-two", "load-balancing", "least-impedance"])),
-        "services_dispatch": InTurn,
+        "requests": InTurn,
         "orchestrate": [Shuffle0, Shuffle1, Shuffle2][number % 3],
         "split": Apart,
         "place": Wander if number % 4 else str(draw.choice(["otfa", "otfs", "joint", "tp"])),
@@ -211,7 +211,7 @@ class World:
 class InTurn:
     """Requests of a site go to stations in turn, and now and then wait."""
 
-    decision, name = "dispatch", "in-turn"
+    decision, name = "requests", "in-turn"
 
     def reset(self, world, key):
         self.count = 0

@@ -16,7 +16,7 @@ from edgewise.model.ways import routes_of
 NODE, COMMAND = -2, -1  # before all else at one time
 RIDER = (1,)  # of what comes at one time: behind all streams
 ROUNDING_S = 1e-11  # between two ways to reckon one moment
-SHARE, TOLERANCE = 0.9, 1e-6  # of what flows leave, to pulls; relative, of a link that is full
+KEPT, TOLERANCE = 0.1, 1e-6  # of a link for messages; relative, of a link that is full
 
 
 @dataclass
@@ -129,11 +129,11 @@ class Clock(NaiveLinks):
             self.refill(now_s)
 
     def refill(self, now_s):
-        """Pulls share what flows leave, all alike up to where a link is full; messages have the rest."""
+        """Pulls share what flows leave of nine tenths, all alike up to where that is full."""
         for pull in self.pulls:
             pull["left"] -= pull["rate"] * (now_s - pull["since"])
             pull["since"], pull["rate"] = now_s, 0.0
-        free = [SHARE * max(c - f, 0.0) for c, f in zip(self.capacity, self.flows, strict=True)]
+        free = [max(c * (1.0 - KEPT) - f, 0.0) for c, f in zip(self.capacity, self.flows, strict=True)]
         growing = list(self.pulls)
         while growing:
             count = [sum(j in pull["links"] for pull in growing) for j in range(len(free))]
@@ -217,7 +217,10 @@ class Part:
 
 
 class Jobs(Part):
-    """Of each job when it ended, started last and how long it was suspended."""
+    """Of each job when it ended, started last, how long it was suspended and how long it ran in vain.
+
+    Nothing is noted once the last slot is over.
+    """
 
     def __init__(self, clock, jobs, slots, slot_s):
         super().__init__(clock)
@@ -226,10 +229,13 @@ class Jobs(Part):
         self.node, self.left, self.since = {}, {}, {}  # since: of those that make progress
         self.paused, self.suspended = {}, [0.0] * len(jobs)
         self.ended, self.started, self.moves = {}, {}, [0] * len(jobs)
+        self.redone = [0.0] * len(jobs)
 
     def told(self, now_s, command):
         kind, job = type(command).__name__, getattr(command, "job", None)
-        if kind not in ("StartJob", "SuspendJob", "ResumeJob", "EvictJob") or job in self.ended:
+        if kind not in ("StartJob", "SuspendJob", "ResumeJob", "EvictJob"):
+            return
+        if job in self.ended or now_s > self.end_s:
             return
         if kind == "StartJob":
             self.started[job], self.node[job] = now_s, command.node
@@ -244,6 +250,7 @@ class Jobs(Part):
             if kind == "SuspendJob":
                 self.paused[job] = now_s
             else:
+                self.redone[job] += self.length_s[job] - self.left[job]
                 del self.started[job], self.node[job], self.left[job]
 
     def stop(self, now_s, job):
@@ -256,14 +263,15 @@ class Jobs(Part):
             self.clock.at(now_s + self.left[job], self.end, job, now_s)
 
     def end(self, now_s, job, since_s):
-        if self.since.get(job) == since_s and job not in self.ended:
+        if self.since.get(job) == since_s and job not in self.ended and now_s <= self.end_s:
             self.ended[job] = now_s
             del self.since[job]
 
     def failed(self, now_s, node):
         for job in [job for job in self.since if self.node[job] == node]:
             self.stop(now_s, job)
-            if self.jobs[job].when_evicted == "restart":
+            if self.jobs[job].when_evicted == "restart" and now_s <= self.end_s:
+                self.redone[job] += self.length_s[job] - self.left[job]
                 self.left[job] = self.length_s[job]
 
     def repaired(self, now_s, node):

@@ -295,8 +295,11 @@ class Requests(Part):
             given = self.clock.way(b, cluster, back=True), now_s, self.back_s(i, server), self.bits(i)
             self.clock.post(*given, self.private_bps[b][cluster], then)
         else:
-            self.judge(now_s + self.bits(i) / self.rate_bps(server) + self.back_s(i, server), i)
-            self.clock.at(self.ended[i], self.heard, i, server, "ended")
+            there_s = now_s + self.bits(i) / self.rate_bps(server) + self.back_s(i, server)
+            self.state[i] = "sent"
+            if there_s < self.end_s:
+                self.judge(there_s, i)
+            self.clock.at(there_s, self.heard, i, server, "ended")
         self.begin(now_s, server.station)
 
     def bits(self, i):

@@ -42,7 +42,7 @@ def test_cache_folder_changes_when_an_imported_kernel_changes(tmp_path, decorato
 
 INNER = """
 import json
-from edgewise.policies.dispatch.requests.features import squashed
+from edgewise.policies.requests.features import squashed
 print(json.dumps([squashed(x) for x in (0.0, 3.0, -3.0)]))
 """
 

@@ -1,5 +1,6 @@
-"""Ends of jobs beside a pipeline on a node that fails, by what was decided and one list of events."""
+"""Ends of jobs, and what they do twice, beside a pipeline on a node that fails, by one list of events."""
 
+from collections import Counter
 from itertools import product
 
 import pytest
@@ -12,10 +13,10 @@ WORK_S = 10.0
 
 
 def ends(log, outage, restarts):
-    """When each job ends, if nothing but these commands and the outage happens to it."""
+    """When each job ends, and how long it ran in vain, if only these commands and the outage happen to it."""
     events = [(at_s, 1, command) for at_s, command in log]
     events += [(outage[0], 0, "down"), (outage[1], 0, "up")] if outage else []
-    runs, done, up, found, now_s = set(), {}, True, {}, 0.0
+    runs, done, up, found, now_s, vain = set(), {}, True, {}, 0.0, Counter()
     for at_s, _, what in [*sorted(events, key=lambda e: e[:2]), (float("inf"), 2, None)]:
         for job in sorted(runs) if up else ():
             if now_s + WORK_S - done[job] <= at_s + 1e-9:
@@ -27,30 +28,40 @@ def ends(log, outage, restarts):
         match what:
             case "down" | "up":
                 up = what == "up"
-                done = dict.fromkeys(done, 0.0) if restarts and not up else done
+                if restarts and not up:
+                    vain.update({job: done_s for job, done_s in done.items() if job not in found})
+                    done = dict.fromkeys(done, 0.0)
             case StartJob(job):
                 runs.add(job)
                 done[job] = 0.0
             case ResumeJob(job):
                 runs.add(job)
-            case SuspendJob(job) | EvictJob(job):
+            case SuspendJob(job):
                 runs.discard(job)
-    return found
+            case EvictJob(job):
+                runs.discard(job)
+                vain[job] += done[job]
+                done[job] = 0.0
+    return found, vain
 
 
 @pytest.mark.parametrize("how", ["pause", "restart"])
 def test_jobs_end_when_a_list_of_events_says(how):
-    moved = failed = ended = 0
+    moved = failed = ended = redone_s = 0
     for fails_s, comes_s, lag_s, count in product(FAILS_S, COMES_S, (0.0, 1.0), (1, 2, 3)):
         outage = None if fails_s is None else (fails_s, fails_s + 6.53)
         timeline = [] if outage is None else list(zip(outage, (False, True), strict=True))
         jobs = [{"memory_bytes": "1.3GB", "when_evicted": how, "duration_s": WORK_S}] * count
         data = mixed(jobs, nodes=1, timeline=timeline, lag_s=lag_s, pipeline_at_s=comes_s)
         run, found = run_of(data, check=True)
-        part, wanted = run.parts["jobs"], ends(run.joint.log, outage, how == "restart")
-        assert {n: part.ended_s[n] for n in wanted} == pytest.approx(wanted, rel=0, abs=1e-9)
+        wanted, vain = ends(run.joint.log, outage, how == "restart")
+        said = {row["job"]: row["ended_s"] for row in found["jobs"] if row["ended_s"] is not None}
+        assert said == pytest.approx({n: at_s for n, at_s in wanted.items() if at_s <= 60.0}, rel=0, abs=1e-9)
+        again_s = {row["job"]: row["redone_s"] for row in found["jobs"]}
+        assert again_s == pytest.approx({n: vain[n] for n in again_s}, rel=0, abs=1e-9)
         assert set(wanted) == {row["job"] for row in found["jobs"] if row["started_s"] is not None}
+        redone_s += sum(again_s.values())
         ended += len(wanted)
         moved += sum(isinstance(command, SuspendJob | EvictJob) for _, command in run.joint.log)
         failed += outage is not None
-    assert moved > 10 and failed > 10 and ended > 60
+    assert moved > 10 and failed > 10 and ended > 60 and (redone_s > 50.0) == (how == "restart")

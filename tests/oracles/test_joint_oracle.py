@@ -143,6 +143,7 @@ def check_jobs(naive, part):
     same({n: t for n, t in enumerate(part.ended_s.tolist()) if t == t}, found.ended, "ends of jobs")
     same({n: t for n, t in enumerate(part.start_s.tolist()) if t == t}, found.started, "starts of jobs")
     assert part.suspended_s.tolist() == pytest.approx(found.suspended, **CLOSE)
+    assert part.redone_s.tolist() == pytest.approx(found.redone, **CLOSE)
     assert part.moves.tolist() == found.moves
 
 

@@ -22,12 +22,10 @@ def test_no_policy_is_better(seed: int) -> None:
     system = a_system(rng)
     drawn = some_requests(rng, system, 2, SLOTS, 60)
     bound = [hindsight_bound(system, drawn, w, SLOTS, w, bin_s=0.5) for w in range(2)]
-    for name in policies.names("dispatch", "requests"):
+    for name in policies.names("requests"):
         for scaling in {*policies.names("orchestrate")} - {*cards.shipped("orchestrate", None)}:
             worlds = ReplicaWorlds(system, drawn, SLOTS, range(2))
-            outcome = simulate(
-                worlds, policies.load("dispatch", name, "requests"), policies.load("orchestrate", scaling)
-            )
+            outcome = simulate(worlds, policies.load("requests", name), policies.load("orchestrate", scaling))
             assert (outcome.in_time.sum(axis=1) <= np.array(bound) + 1e-6).all(), (name, scaling)
     assert (np.array(bound) <= drawn.count).all()
 
@@ -72,7 +70,7 @@ def test_commands_of_any_kind_stay_below() -> None:
     drawn = some_requests(rng, system, 1, SLOTS, 60)
     worlds, policy = (
         ReplicaWorlds(system, drawn, SLOTS, [3]),
-        policies.load("dispatch", "deadline-queue", "requests"),
+        policies.load("requests", "deadline-queue"),
     )
     policy.reset(system, Key(0))
     while not worlds.done:

@@ -52,8 +52,10 @@ def world(
         ],
         "sites": [{"name": name, "uplink_bps": fast} for name in ("one", "two")],
         "links": [
-            {"site": "*", "cluster": "near", "delay_s": "1ms", "over": "lan-{site}", "bandwidth_bps": fast},
-            {"site": "*", "cluster": "cloud", "delay_s": "20ms", "over": "wan", "bandwidth_bps": fast},
+            {"site": "*", "cluster": "near", "delay_s": "1ms", "over": "lan-{site}"},
+            {"site": "*", "cluster": "cloud", "delay_s": "20ms", "over": "wan"},
+            {"name": "lan-{site}", "bandwidth_bps": fast},
+            {"name": "wan", "bandwidth_bps": fast},
         ],
         "workers": [{"variant": "served", "node": f"cloud-{n}"} for n in range(1 + number % 2)],
         "streams": {
@@ -63,9 +65,10 @@ def world(
             ],
             "arrivals": {"clients_per_min": 6 + 6 * u[4]},
         },
+        "policies": {"requests": "greedy", "orchestrate": "none"},
         "services": {
-            "cloud": "cloud", "frame_s": 10, "gateways": "per_site", "orchestrate": "none",
-            "dispatch": "greedy", "offered": [{"variant": "served", "deadline_s": "400ms", "initial": 0}],
+            "cloud": "cloud", "frame_s": 10, "gateways": "per_site",
+            "offered": [{"variant": "served", "deadline_s": "400ms", "initial": 0}],
             "requests": {"rate_qps": 4 + 6 * u[5], "service_s": [0.02, 0.06 + 0.04 * u[6]], "slack": [2, 8],
                          "payload_bytes": "10kB"},
         },
@@ -92,7 +95,7 @@ def both(data: dict[str, Any], seed: int) -> tuple[Any, Any, NaiveWorkers]:
         outages = [(int(w), down, up) for w in np.flatnonzero(streams.world.node == at)]
 
     def make() -> Any:
-        return policies.load("dispatch", data["services"]["dispatch"], "requests")
+        return policies.load("requests", data["policies"]["requests"])
 
     naive = NaiveWorkers(
         streams.world, streams.trace, streams._last, sites, rows.view(np.recarray), make, seed, outages

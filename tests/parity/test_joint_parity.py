@@ -73,11 +73,10 @@ def told(tmp_path_factory):
     data["streams"]["gateways"] = "per_site"
     data["streams"]["arrivals"]["clients_per_min"] = 30
     data["live"] = {"budgets_s": dict.fromkeys(("dispatch", "requests", "orchestrate", "defer"), 60)}
-    named = {{"requests": "services_dispatch"}.get(name, name): policy for name, policy in decides.items()}
     with pytest.MonkeyPatch.context() as patched:
         logs = {kind: noted(kind, patched) for kind in (Plane, DispatchCore)}
         patched.setattr("edgewise.joint.RequestSites", partial(RequestSites, notes=1000))
-        run, _ = run_of(data, SEED, True, **named)
+        run, _ = run_of(data, SEED, True, **decides)
     return (
         parse_scenario(data, "campus"),
         decides,
@@ -122,7 +121,7 @@ def test_two_gateways_send_requests_as_simulated(told):
     assert len(sites.cores) == 2
     for site, core in enumerate(sites.cores):
         log = [(event, (), commands) for where, event, commands in sites.log if where == site]
-        policy = policies.load("dispatch", decides["requests"], "requests", live=True)
+        policy = policies.load("requests", decides["requests"], live=True)
         known = replace(services, service_s=core.services.service_s)
         live = RequestCore(known, core.site, policy, core.seed)
         assert same(live, log) >= {ReplicaTold, RequestReturned, Send}

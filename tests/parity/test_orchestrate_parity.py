@@ -73,7 +73,7 @@ def test_a_world_of_the_engine_carries_commands_out_as_the_core_does(held, most)
     found = simulated_services(load_scenario("kais-demo", {**changes, "duration_s": 200}))
     system = found.system._replace(start_delay_s=7.0)  # longer than a frame
     worlds = ReplicaWorlds(system, found.draw(range(1)), found.slots, range(1), 1, most)
-    dispatch, draws = policies.load("dispatch", "greedy", "requests"), np.random.default_rng(0)
+    dispatch, draws = policies.load("requests", "greedy"), np.random.default_rng(0)
     dispatch.reset(system, Key(0))
     done = {StartReplica: 0, KeepReplica: 0, EndReplica: 0}
     refused = 0
@@ -83,8 +83,10 @@ def test_a_world_of_the_engine_carries_commands_out_as_the_core_does(held, most)
             numbers[draws.random(12) < 0.1] = (99, 1)
             core, before = core_of_world(system, worlds.view, most), alive(worlds.view)
             core.policy.commands = numbers
-            commands = core.handle(FrameBegan(0.0))
-            assert core.guard.fault == ""
+            core.question(0.0)()  # an answer that names what there is not is a fault
+            there = ((numbers[:, 0] >= 0) & (numbers[:, 0] < system.nodes)) | (numbers[:, 1] == 0)
+            assert (core.guard.fault == "") == there.all()
+            commands = core.handle(FrameBegan(0.0, numbers))
             core.validate()
             valid = worlds.scale(numbers[None])[0]
             carried = numbers[valid]
@@ -137,7 +139,7 @@ def recorded(plane):
 def test_events_of_a_live_controller_give_the_same_commands_again(tmp_path):
     (tmp_path / "quick.py").write_text(QUICK)
     quick = f"{tmp_path / 'quick.py'}:Quick"
-    scenario = load_scenario("kais-live", {"services.orchestrate": quick})
+    scenario = load_scenario("kais-live", {"policies.orchestrate": quick})
     store, services = prepare(tmp_path, scenario), services_of(scenario)
     store.set_policy("orchestrate", "none", SHADOWS)
     load, draws = {}, np.random.default_rng(4)
@@ -182,3 +184,23 @@ def test_events_of_a_live_controller_give_the_same_commands_again(tmp_path):
         event = event._replace(changes=None) if isinstance(event, FrameBegan) else event  # asked anew
         assert again.handle(event, now_s) == commands
         again.validate()
+
+
+def test_a_controller_counts_what_came_since_the_last_frame_of_all_gateways(tmp_path):
+    """Gateways count from their start; one that starts again counts from 0."""
+    scenario = load_scenario("kais-live", {"policies.orchestrate": "none"})
+    store, services = prepare(tmp_path, scenario), services_of(scenario)
+    came = iter([(5, 7), (9, 8), (9, 20), (2, 21)])
+
+    async def ask(method, path):
+        answers = [{"cloud_delay_s": 0.1, "replicas": {}, "services": {services.names[0]: {"arrived": each}}}
+                   for each in next(came)]  # fmt: skip
+        return [{"gateway": f"gateway-{k}", "answer": answer} for k, answer in enumerate(answers)]
+
+    live = Replicas(LivePlane(store), ask, lambda handle: False)
+    log = recorded(live.plane)
+    for frame in range(4):
+        asyncio.run(live.step(frame * services.spec.frame_s + 0.001))
+    counted = [event.arrived.tolist() for event, *_ in log if isinstance(event, RequestsCounted)]
+    assert counted == [[17, 0, 0], [12, 0, 0], [3, 0, 0]]
+    store.close()

@@ -86,11 +86,11 @@ def test_sites_decide_and_end_as_the_engine_of_slots(policy, orchestrate):
     services.service_s[:] = SERVICE_S
     drawn = drawn_for(scenario, system, given.slots, 130.0)
     worlds = ReplicaWorlds(system, drawn, given.slots, [SEED], 1, given.spec.nodes_per_frame)
-    simulate(worlds, policies.load("dispatch", policy, "requests"), orchestrate and orchestrate())
+    simulate(worlds, policies.load("requests", policy), orchestrate and orchestrate())
     slots = worlds.state.truth.request[0]
 
     def make():
-        return policies.load("dispatch", policy, "requests")
+        return policies.load("requests", policy)
 
     news = News(system.slot_s)  # at each slot all that happened before it
     sites = RequestSites(services, drawn, make, SEED, given.slots // system.frame_slots, news)

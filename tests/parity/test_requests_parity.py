@@ -38,7 +38,7 @@ FIELDS = (
     "free_memory_bytes",
 )
 # `flow` weighs the heads of all sites; a gateway knows its own only.
-POLICIES = [name for name in policies.names("dispatch", "requests", live=True) if name != "flow"]
+POLICIES = [name for name in policies.names("requests", live=True) if name != "flow"]
 
 
 def live_services():
@@ -76,7 +76,7 @@ def passing(services, slots):
     """The view of each slot, while replicas are added and removed at random, busy ones too."""
     worlds, rule, draws = (
         worlds_of(services, slots),
-        policies.load("dispatch", "greedy", "requests", live=True),
+        policies.load("requests", "greedy", live=True),
         np.random.default_rng(1),
     )
     rule.reset(services.system, Key(0))
@@ -140,10 +140,10 @@ def station_of(gateway, view, b):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_gateway_sends_heads_where_the_policy_would(policy):
     services, compared, elsewhere = live_services(), 0, set()
-    simulated = policies.load("dispatch", policy, "requests", live=True)
+    simulated = policies.load("requests", policy, live=True)
     simulated.reset(services.system, Key(0))
     gateways = [
-        RequestCore(services, b, policies.load("dispatch", policy, "requests", live=True), 3)
+        RequestCore(services, b, policies.load("requests", policy, live=True), 3)
         for b in range(services.system.sites)
     ]
     for view in passing(services, 200):

@@ -14,7 +14,7 @@ from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import context_mask, hosts
 from edgewise.errors import PolicyError, ScenarioError
-from edgewise.policies.dispatch.requests import KernelDispatch
+from edgewise.policies.requests import KernelDispatch
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 
@@ -89,7 +89,7 @@ def _outcomes(threads: int, name: str) -> np.ndarray:
     rng = np.random.default_rng(3)
     system = a_system(rng)
     worlds = ReplicaWorlds(system, some_requests(rng, system, 5, SLOTS, 50), SLOTS, range(5), threads=threads)
-    simulate(worlds, policies.load("dispatch", name, "requests"))
+    simulate(worlds, policies.load("requests", name))
     return worlds.state.truth.request["end_s"]
 
 
@@ -101,18 +101,18 @@ def test_runs_do_not_depend_on_threads_nor_on_the_other_worlds(name: str) -> Non
     system = a_system(rng)
     drawn = some_requests(rng, system, 5, SLOTS, 50)
     alone = ReplicaWorlds(system, type(drawn)(*(part[3:4] for part in drawn)), SLOTS, [3])
-    simulate(alone, policies.load("dispatch", name, "requests"))
+    simulate(alone, policies.load("requests", name))
     assert np.array_equal(alone.state.truth.request["end_s"][0], many[3], equal_nan=True)
 
 
-@pytest.mark.parametrize("name", policies.names("dispatch", "requests"))
+@pytest.mark.parametrize("name", policies.names("requests"))
 def test_a_kernel_decides_as_it_does_on_a_view(name: str) -> None:
     rng = np.random.default_rng(5)
     system = a_system(rng)
     drawn = some_requests(rng, system, 2, SLOTS, 50)
     worlds = ReplicaWorlds(system, drawn, SLOTS, range(2))
-    compiled = simulate(worlds, policies.load("dispatch", name, "requests"))
-    policy = policies.load("dispatch", name, "requests")
+    compiled = simulate(worlds, policies.load("requests", name))
+    policy = policies.load("requests", name)
     policy.reset(system, Key(0))
     worlds.reset()
     while not worlds.done:

@@ -49,7 +49,7 @@ def _requests(arrival_s: np.ndarray, took_s: np.ndarray) -> Requests:
 
 def _to_the_node(system: System, drawn: Requests, slots: int) -> ReplicaWorlds:
     worlds = ReplicaWorlds(system, drawn, slots, range(drawn.worlds))
-    policy = policies.load("dispatch", "deadline-queue", "requests")
+    policy = policies.load("requests", "deadline-queue")
     simulate(worlds, policy)
     assert (
         worlds.state.truth.request["station"][np.isfinite(worlds.state.truth.request["end_s"])] == 1

@@ -45,9 +45,7 @@ def waits_s(services, policy, arrival_s, took_s, way_s):
         none,
         none,
     )
-    sites = RequestSites(
-        services, drawn, lambda: policies.load("dispatch", policy, "requests"), 0, 1, News(25.0)
-    )
+    sites = RequestSites(services, drawn, lambda: policies.load("requests", policy), 0, 1, News(25.0))
     sites.advance(np.inf)
     sites.cores[0].validate()
     assert (sites.rows.state == IN_TIME).all()

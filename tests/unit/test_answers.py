@@ -30,7 +30,7 @@ def answering(lan: str, wan: str, answer_bytes: float = ANSWER_BYTES, **more: An
 def test_an_answer_over_links_of_its_own_takes_its_size_over_the_rate(replicas: int, bps: float) -> None:
     """Requests that are alone, to the cloud and to nodes: nothing else changes."""
     data = held(answering("90Mbps", "20Mbps", 0.0), "services") | {"sharing": "none", "duration_s": 600}
-    data["services"] |= {"drops": False, "orchestrate": "none"}
+    data["services"] |= {"drops": False}
     data["services"]["requests"]["rate_qps"] = 0.1
     offered = data["services"]["offered"][0]
     offered["initial"] = replicas

@@ -81,7 +81,7 @@ def test_where_no_policies_are_named_others_are_compared_with_the_usual_one(name
     scenario = load_scenario(name)
     (work,) = scenario.spec.holds
     for decision, usual in runs.defaults(scenario, work).items():
-        names = runs.names(scenario, work, decision)
+        names = runs.names(scenario, decision)
         assert names[0] == usual and len(names) > 3 and names[1:] == sorted(names[1:])
 
 
@@ -157,7 +157,11 @@ def test_what_the_fallback_decided_for_a_broken_policy_is_told(tmp_path):
     assert set(result.faults) == {"Broken"}
     assert result.faults["Broken"]["raised AttributeError"] > 2
     manifest = json.loads((result.save(tmp_path / "run") / "manifest.json").read_text())
-    assert manifest["faults"] == {"Broken": dict(result.faults["Broken"])}
+    (found,) = manifest["decided"]["Broken"].values()
+    assert found["share"] == 1.0 and not result.decided["closest"]["dispatch"].instead
+    ((times, why),) = result.decided["Broken"]["dispatch"].faults.values()
+    assert found["faults"] == [{"kind": "raised AttributeError", "times": times, "why": why}]
+    assert "has no attribute 'nope' (test_api.py:" in why
 
 
 def test_policies_of_a_long_comparison_can_be_told_apart(tmp_path):

@@ -15,13 +15,13 @@ from edgewise.errors import PolicyError
 from edgewise.policies.cards import SHIPPED
 from edgewise.policies.defer import rules
 from edgewise.policies.defer.rules import job_features
-from edgewise.policies.dispatch.requests.learned import golden_system, golden_view
+from edgewise.policies.requests.learned import golden_system, golden_view
 
 CARDS = [
-    ("dispatch", "streams", "aset-any", "onnx.xz"),
-    ("dispatch", "requests", "kais/kais-scarce", None),
-    ("orchestrate", None, "kais/kais-scarce", None),
-    ("defer", None, "defer/osdec", "onnx.xz"),
+    ("dispatch", "aset-any", "onnx.xz"),
+    ("requests", "kais/kais-scarce", None),
+    ("orchestrate", "kais/kais-scarce", None),
+    ("defer", "defer/osdec", "onnx.xz"),
 ]
 
 
@@ -31,27 +31,23 @@ def copied(folder, name):
     return folder / f"{(SHIPPED / name).name}.json"
 
 
-@pytest.mark.parametrize(("decision", "of", "name", "network"), CARDS)
+@pytest.mark.parametrize(("decision", "name", "network"), CARDS)
 def test_a_card_is_a_policy_by_name_and_by_path_and_what_is_wrong_is_one_line(
-    decision, of, name, network, tmp_path
+    decision, name, network, tmp_path
 ):
     card = copied(tmp_path, name)
-    assert (
-        policies.load(decision, str(card), of).name
-        == policies.load(decision, card.stem, of).name
-        == card.stem
-    )
-    assert card.stem in policies.names(decision, of)
+    assert policies.load(decision, str(card)).name == policies.load(decision, card.stem).name == card.stem
+    assert card.stem in policies.names(decision)
     other = "defer" if decision != "defer" else "dispatch"
 
-    def why(path=card, asked=decision, what=of):
+    def why(path=card, asked=decision):
         with pytest.raises(PolicyError) as found:
-            policies.load(asked, str(path), what)
+            policies.load(asked, str(path))
         assert "\n" not in str(found.value) and path.name.partition(".")[0] in str(found.value)
         return str(found.value)
 
     assert "no such file" in why(tmp_path / "gone.json")
-    assert "not " + other in why(asked=other, what=None)
+    assert "not " + other in why(asked=other)
     about = json.loads(card.read_text())
     key = "features" if "features" in about else "features_sha256"
     card.write_text(json.dumps(about | {key: "other"}))
@@ -69,7 +65,7 @@ def test_a_card_is_a_policy_by_name_and_by_path_and_what_is_wrong_is_one_line(
     file.unlink()
     assert "restore both from one source" in why()
     file.with_suffix("").write_bytes(lzma.decompress(content))
-    assert policies.load(decision, str(card), of).name == card.stem
+    assert policies.load(decision, str(card)).name == card.stem
     file.with_suffix("").write_bytes(lzma.decompress(content)[:-1000])
     assert "not the file of its card" in why() if name != "aset-any" else "onnxruntime can read" in why()
 
@@ -81,22 +77,20 @@ def test_golden_views_catch_features_that_mean_something_else_by_now(monkeypatch
         policies.load("defer", "osdec")
 
 
-@pytest.mark.parametrize(
-    ("decision", "of", "part"), [("dispatch", "requests", "dispatch"), ("orchestrate", None, "scale")]
-)
-def test_cards_of_services_hold_what_is_decided_in_sixteen_views(decision, of, part, tmp_path):
+@pytest.mark.parametrize("decision", ["requests", "orchestrate"])
+def test_cards_of_services_hold_what_is_decided_in_sixteen_views(decision, tmp_path):
     card = copied(tmp_path, "kais/kais-scarce")
     about = json.loads(card.read_text())
-    golden = about[part]["golden"]
+    golden = about[decision]["golden"]
     assert len(golden) == 16 and len({str(each) for each in golden}) > 8
     changed = (
-        {"weights": [-w for w in about["dispatch"]["weights"]]}
-        if part == "dispatch"
-        else {"time_s": about["scale"]["time_s"][::-1]}
+        {"weights": [-w for w in about["requests"]["weights"]]}
+        if decision == "requests"
+        else {"time_s": about["orchestrate"]["time_s"][::-1]}
     )
-    card.write_text(json.dumps(about | {part: about[part] | changed}))
+    card.write_text(json.dumps(about | {decision: about[decision] | changed}))
     with pytest.raises(PolicyError, match="decides otherwise in the golden cases"):
-        policies.load(decision, str(card), of)
+        policies.load(decision, str(card))
 
 
 def test_golden_views_of_services_are_possible():
@@ -123,8 +117,8 @@ def test_running_cards_imports_no_trainer():
     code = f"""
 import sys
 from edgewise import policies
-for decision, of, name in {[(d, of, name.rpartition("/")[2]) for d, of, name, _ in CARDS]}:
-    policies.load(decision, name, of)
+for decision, name in {[(d, name.rpartition("/")[2]) for d, name, _ in CARDS]}:
+    policies.load(decision, name)
 wrong = [name for name in sys.modules if name.startswith(("edgewise.learn", "torch", "gymnasium"))]
 sys.exit(str(wrong) if wrong else 0)
 """

@@ -67,7 +67,7 @@ def test_schema_is_json_and_lists_print(tmp_path):
         (["report", "nowhere"], "nowhere"),
         (["report", "[bold]nowhere"], "[bold]nowhere"),
         (["compare", "tiny", "--policies", "closest"], "at least two"),
-        (["simulate", "tiny", "--policy", "nope"], "no policy 'nope'. Have: "),
+        (["simulate", "tiny", "--policy", "nope"], "no dispatch policy 'nope'. Have: "),
         (["simulate", "kais-demo", "--policy", "defer=fifo"], "it has services, which edgewise simulate"),
         (
             ["simulate", "tiny", "--policy", "orchestrate=none"],
@@ -149,8 +149,9 @@ def test_unknown_key_names_the_nearest(tmp_path):
 
 
 def commands(group, name="edgewise"):
-    """Names of all commands and groups below a group."""
-    for each, command in getattr(group, "commands", {}).items():
+    """Names of all commands and groups below a group, those that other packages offer included."""
+    for each in group.list_commands(None) if hasattr(group, "list_commands") else ():
+        command = group.get_command(None, each)
         yield f"{name} {each}", command
         yield from commands(command, f"{name} {each}")
 
@@ -185,6 +186,51 @@ def test_the_reference_has_every_flag_and_no_other():
     assert set(re.findall(r"--[a-z-]+", blocks)) - known == set()
 
 
+@pytest.fixture
+def offer(tmp_path, monkeypatch):
+    """Install another package, which offers what its entry points say."""
+
+    def install(entries, code):
+        (tmp_path / "mine-1.0.dist-info").mkdir()
+        (tmp_path / "mine-1.0.dist-info" / "METADATA").write_text("Name: mine\nVersion: 1.0\n")
+        (tmp_path / "mine-1.0.dist-info" / "entry_points.txt").write_text(entries)
+        (tmp_path / "mine.py").write_text(code)
+        monkeypatch.syspath_prepend(tmp_path)
+
+    yield install
+    sys.modules.pop("mine", None)
+
+
+GREETER = """
+import typer
+app = typer.Typer()
+
+@app.command()
+def greet(name: str):
+    print("hello", name)
+
+@app.command()
+def parrot():
+    print("learned")
+"""
+
+
+def test_another_package_adds_commands(offer, tmp_path):
+    offer("[edgewise.commands]\ngreet = mine:app\n[edgewise.commands.train]\nparrot = mine:app\n", GREETER)
+    assert "greet" in edgewise("--help", cwd=tmp_path).stdout
+    assert edgewise("greet", "you", cwd=tmp_path).stdout == "hello you\n"
+    assert edgewise("train", "parrot", cwd=tmp_path).stdout == "learned\n"
+    missing = edgewise("greet", cwd=tmp_path)
+    assert missing.returncode == 2 and "edgewise greet --help" in missing.stderr
+
+
+def test_a_broken_command_of_another_package_is_named(offer, tmp_path):
+    offer("[edgewise.commands]\ngreet = mine:app\n", "import nothing_like_it\n")
+    found = edgewise("greet", cwd=tmp_path)
+    assert found.returncode == 2 and "mine:app" in found.stderr and "nothing_like_it" in found.stderr
+    assert edgewise("scenarios", cwd=tmp_path).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("line", "found"),
     [
@@ -205,7 +251,7 @@ def test_the_shell_completes_scenarios_and_policies(line, found, tmp_path, monke
 
 def test_help_shows_every_command_in_a_group(tmp_path):
     named = " ".join(PANELS.values()).split()
-    assert sorted(named) == sorted(get_command(app).commands)
+    assert sorted(named) == sorted(get_command(app).list_commands(None))
     text = edgewise("--help", cwd=tmp_path).stdout
     for panel, names in PANELS.items():
         shown = text.split(f"─ {panel} ─")[1].split("╰")[0]
@@ -242,7 +288,7 @@ def test_policies_are_listed_by_decision(tmp_path):
         row for row in rows if not row["what"].endswith(".")
     ]
     kinds = {(row["decision"], row["of"]) for row in rows}
-    assert ("dispatch", "streams") in kinds and ("dispatch", "services") in kinds
+    assert ("dispatch", "streams") in kinds and ("requests", "services") in kinds
     named = [row["policy"] for row in rows if row["decision"] == "defer"]
     assert named == policies.names("defer")
     shown = edgewise("policies", "defer", cwd=tmp_path).stdout

@@ -1,5 +1,6 @@
 """Every command with what users get wrong: one message before any work, and nothing is left behind."""
 
+import shlex
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,10 +15,31 @@ from edgewise.policies.cards import SHIPPED
 
 MISTAKES = [
     ("simulate nope", "no such file"),
-    ("simulate tiny --policy nope", "no policy 'nope'. Have"),
-    ("simulate tiny --policy fifo", "no policy 'fifo'; it decides defer: write defer=fifo. Have: aset, "),
-    ("simulate campus-small --policy greedy", "no policy 'greedy'; it decides dispatch of requests. Have: "),
-    ("simulate tiny --set duration_s=1e30", "windows in duration_s: about 2e+29; 10,000,000 can be"),
+    ("simulate tiny --policy nope", "no dispatch policy 'nope'. Have"),
+    (
+        "simulate tiny --policy fifo",
+        "no dispatch policy 'fifo'; it decides defer: write defer=fifo. Have: aset, ",
+    ),
+    (
+        "simulate campus-small --policy greedy",
+        "no dispatch policy 'greedy'; it decides requests: write requests=greedy. Have: ",
+    ),
+    ("simulate tiny --set duration_s=1e30", "duration_s: '1e30' is too large; use at most 1e+09"),
+    ("simulate tiny --set duration_s=1e9", "windows in duration_s: about 2e+08; 10,000,000 can be"),
+    (
+        "simulate tiny --set streams.applications.quick.deadline_s=1e30",
+        "streams.applications[0].deadline_s: '1e30' is too large; use at most 1e+09",
+    ),
+    (
+        "simulate kais-demo --set services.requests.service_s=[1,1e30]",
+        "services.requests.service_s: [1, '1e30'] is too large; use at most 1e+09",
+    ),
+    (
+        "simulate kais-demo --set services.requests.slack=1e30",
+        "slack: '1e30' is too large; use at most 1e+06",
+    ),
+    ("simulate tiny --set streams.applications.quick.size_bytes=1e30", "too large; use at most 1e+18"),
+    ("simulate campus-small --set links.2.over=wann", "unknown cable 'wann'; did you mean 'wan'?"),
     ("simulate tiny --set telemetry.period_s=1e-9", "periods in duration_s: about 2e+10; 100,000,000 can be"),
     ("simulate tiny --set streams.arrivals.clients_per_min=1e30", "clients in duration_s: about 3.33e+29"),
     ("simulate tiny --set streams.applications.quick.rate_qps=1e30", "queries of all clients: about"),
@@ -44,6 +66,13 @@ MISTAKES = [
     ("compare tiny --policies closest,least-impedance --rival nope", "rival: 'nope'"),
     ("compare tiny --out taken", "taken"),
     ("report nope", "nope"),
+    ("load --site nope", "--site: is of the requests of one service; name it, as `edgewise load SERVICE`"),
+    ("load --seconds 20", "--seconds: is of the requests of one service"),
+    ("record here --as a=b", "--as: is of another system's traffic; say where that is, --from FILE"),
+    ("record here --from taken --state taken", "--state: is of the live system's own traffic; leave it out"),
+    ("replay taken --state taken", "--state: is of a live system; add --live"),
+    ("replay taken --live --out here", "--out: is of a simulation; leave it out with --live"),
+    ("run read-text --resume", "SCENARIO: is of a new run; leave it out with --resume"),
     ("sweep tiny --vary nope=1:2", "unknown key 'nope'"),
     ("sweep tiny --vary streams.arrivals.clients_per_min=20:x", "'20:x' is not a number"),
     (
@@ -60,7 +89,7 @@ MISTAKES = [
     ("catalog nope", "no such file"),
     ("profile nope.onnx", "no such file"),
     ("profile tiny-yolov2-416 --out taken/x.yaml", "taken"),
-    ("simulate kais-demo --policy dispatch=nope", "no request policy 'nope'"),
+    ("simulate kais-demo --policy requests=nope", "no requests policy 'nope'"),
     (
         "simulate kais-demo --policy orchestrate=missing.json",
         "policy card missing.json: there is no such file",
@@ -68,7 +97,26 @@ MISTAKES = [
     ("simulate kais-demo --out taken", "taken"),
     ("simulate split-inception --policy split=nope", "nope"),
     ("compare deferrable --policies defer=fifo,nope", "nope"),
-    ("compare deferrable --policies dispatch=closest,farthest", "has no streams or services"),
+    ("compare deferrable --policies dispatch=closest,farthest", "has no streams"),
+    ("simulate kais-demo --policy dispatch=greedy", "has no streams"),
+    (
+        "simulate campus-small --policy services.dispatch=greedy",
+        "unknown decision 'services.dispatch'; did you mean 'requests'?",
+    ),
+    (
+        "compare campus-small --policies streams.dispatch=closest",
+        "'streams.dispatch'; did you mean 'dispatch'?",
+    ),
+    ("compare tiny --policies ''", "--policies '': names no policy; write [DECISION=]NAME,NAME,…"),
+    ("compare deferrable --policies defer=", "--policies defer=: names no policy"),
+    ("compare tiny --policies ,", "--policies ,: names no policy"),
+    ("compare deferrable --policies defer=fifo,sjf --policy defer=tetris", "defer is both compared and held"),
+    ("sweep tiny --vary duration_s=10,20 --policies ''", "--policies '': names no policy"),
+    ("replay nope --policies ''", "--policies '': names no policy"),
+    ("simulate tiny --policy ''", "--policy '': names no policy; write [DECISION=]NAME"),
+    ("simulate deferrable --policy defer=", "--policy defer=: names no policy"),
+    ("up tiny --policy ''", "--policy '': names no policy"),
+    ("policies request", "unknown decision 'request'; did you mean 'requests'?"),
     ("train aset --out taken", "--out taken"),
     ("train defer osdec --out taken", "--out taken"),
     ("train kais --out taken", "--out taken"),
@@ -79,7 +127,7 @@ MISTAKES = [
     ("reproduce queues --json .", "is a folder"),
     ("freeze nope", "no such file"),
     ("up nope", "no such file"),
-    ("up tiny --policy nope", "no policy 'nope'"),
+    ("up tiny --policy nope", "no dispatch policy 'nope'"),
     ("up tiny --models nope", "no such folder"),
     ("replay nope", "no recording"),
     ("replay nope --policies defer=fifo", "no recording"),
@@ -124,6 +172,22 @@ MISTAKES = [
     ("workers", "no live system"),
     ("down", "no live system"),
     ("record target", "no live system"),
+    ("record system", "TARGET system: is the folder of a live system, which stays as it is; name another"),
+    ("record system --from taken --scenario tiny", "TARGET system: is the folder of a live system"),
+    ("up tiny --state recorded", "recorded: is the folder of a recording, which stays as it is"),
+    ("run read-text --backend local --state recorded", "--state recorded: is the folder of a recording"),
+    ("run split-inception --state system", "--state system: is the folder of a live system"),
+    ("simulate tiny --out recorded", "recorded: is the folder of a recording"),
+    ("compare tiny --out recorded", "recorded: is the folder of a recording"),
+    ("replay nope --out system", "system: is the folder of a live system"),
+    (
+        "sweep tiny --vary streams.arrivals.clients_per_min=20:40 --out recorded",
+        "is the folder of a recording",
+    ),
+    ("demo --out recorded", "--out recorded: is the folder of a recording"),
+    ("train aset --out recorded", "--out recorded: is the folder of a recording"),
+    ("reproduce queues --out recorded", "--out recorded: is the folder of a recording"),
+    ("kernels --into system", "--into system: is the folder of a live system"),
 ]
 if find_spec("torch") is None:
     MISTAKES += [
@@ -135,12 +199,17 @@ if find_spec("torch") is None:
 def test_a_mistake_is_one_message_before_any_work(tmp_path, monkeypatch, line, message):
     monkeypatch.chdir(tmp_path)
     Path("taken").write_text("a file")
-    found = CliRunner().invoke(app, line.split())
+    Path("system").mkdir()
+    Path("system/state.sqlite").touch()
+    Path("recorded").mkdir()
+    Path("recorded/scenario.yaml").write_text("name: recorded")
+    found = CliRunner().invoke(app, shlex.split(line))
     said = str(found.exception) + found.output
     assert isinstance(found.exception, (EdgewiseError, OSError)) or found.exit_code == 2, said
     assert message in said
-    left = [path for path in Path().rglob("*") if path.is_file() and path.name != "taken"]
-    assert left == []
+    left = [path for path in Path().rglob("*") if path.is_file()]
+    assert sorted(map(str, left)) == ["recorded/scenario.yaml", "system/state.sqlite", "taken"]
+    assert Path("recorded/scenario.yaml").read_text() == "name: recorded"
 
 
 def test_every_command_has_a_mistake_here():

@@ -68,6 +68,16 @@ def test_down_workers_are_the_reason_when_nothing_else_is_left(core):
     assert core.handle(StreamOpened(0.0, stream())) == [Refuse(0, REASONS[Violation.DOWN])]
 
 
+def test_a_share_is_the_rate_times_the_cost_relative_to_the_largest_input(core):
+    (bind,) = core.handle(StreamOpened(0.0, stream()))
+    world, w = core.world, bind.worker
+    cost_s = world.fixed_s[w] + world.per_byte_s[w] * 1e4
+    most_s = world.fixed_s[w] + world.per_byte_s[w] * world.largest_bytes[w]
+    assert core.view().load_qps[w] == pytest.approx(5.0 * cost_s / most_s)
+    assert core.share_qps(w, 5.0, 1e4) == pytest.approx(5.0 * cost_s / most_s)
+    assert core.share_qps(w, 5.0, 2.0 * float(world.largest_bytes[w])) == 5.0
+
+
 def test_closing_returns_capacity(core):
     core.handle(StreamOpened(0.0, stream()))
     worker = core.bindings[0]
@@ -115,6 +125,17 @@ def test_refused_streams_are_retried_at_ticks_when_asked(make_core):
     assert core.handle(Tick(2.0)) == []
     core.handle(StreamClosed(3.0, 0))
     assert core.handle(Tick(4.0)) == [Bind(1, 0)]
+
+
+def test_a_refusal_is_final_unless_it_may_be_decided_anew(make_core):
+    for retry in (False, True):
+        core = make_core(small_world(workers=1), policies.load("dispatch", "closest"), retry_refused=retry)
+        task = core.world.task_names[core.world.task[0]]
+        core.handle(StreamOpened(0.0, stream(0, task=task, rate_qps=1e4)))
+        assert core.final(0) == (not retry) and not core.final(1)
+        core.handle(WorkerChanged(1.0, 0, False))
+        core.handle(StreamOpened(2.0, stream(2, task=task)))
+        assert core.refused[2] == REASONS[Violation.DOWN] and not core.final(2)
 
 
 def test_time_cannot_go_back(core):

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 from scipy.optimize import linprog
-from streaming_example import edge_network, small_case, view_of
 
 from edgewise.core.keyed import Key
 from edgewise.core.place import throughput, validate
@@ -22,6 +21,7 @@ from edgewise.policies.place.flows import (
     route,
 )
 from edgewise.policies.place.paths import PathTable
+from streaming_example import edge_network, small_case, view_of
 
 
 def simple_paths(network, source, target):

@@ -1,6 +1,11 @@
 """Frames one by one: what leaves a job agrees with the analytic throughput, under every policy."""
 
 import pytest
+
+from edgewise import policies
+from edgewise.core.keyed import Key
+from edgewise.core.place import arrays_of, throughput
+from edgewise.sim.stations.frames import simulate_frames
 from streaming_example import (
     edge_network,
     example_job,
@@ -10,11 +15,6 @@ from streaming_example import (
     streaming_jobs,
     view_of,
 )
-
-from edgewise import policies
-from edgewise.core.keyed import Key
-from edgewise.core.place import arrays_of, throughput
-from edgewise.sim.stations.frames import simulate_frames
 
 WITHIN = 0.02
 SPREAD = 50.0  # the fastest job does at most so many frames while the slowest does one

@@ -181,3 +181,16 @@ def test_wrong_inputs_are_named():
         make(...).run()
     with pytest.raises(ScenarioError, match="another network"):
         Worlds([make(seed=1), engine])
+
+
+def test_only_what_has_no_room_grows():
+    """A log of every service grows with the run; what is under way does not."""
+    logged, silent = make(seed=6, log=True), make(seed=6)
+    for engine in (logged, silent):
+        engine.run()
+    sizes = {
+        name: [getattr(engine.world, name).size for engine in (logged, silent)]
+        for name in ("events", "items", "flights", "log")
+    }
+    assert sizes["log"][0] > 4 * logged.plan.slack
+    assert all(one == other for name, (one, other) in sizes.items() if name != "log")

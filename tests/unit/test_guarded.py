@@ -74,7 +74,7 @@ def test_another_answer_is_taken_and_the_fault_said(release):
 
 def test_requests_go_to_the_cloud_while_their_policy_hangs(release):
     services = services_of(load_scenario("kais-live"))
-    hangs = policies.load("dispatch", "greedy", "requests")
+    hangs = policies.load("requests", "greedy")
     hangs.decide = lambda view: release.wait(HANGS_S)
     core = RequestCore(services, 0, hangs, 3, Guard(Limited(PATIENCE_S)))
     for replica in core.replicas.values():
@@ -88,9 +88,7 @@ def test_requests_go_to_the_cloud_while_their_policy_hangs(release):
         "no answer in time": 1,
         "not asked, for it was late": 49,
     }
-    core.use(
-        policies.load("dispatch", "greedy", "requests"), Guard(Limited(HANGS_S))
-    )  # the former one still hangs
+    core.use(policies.load("requests", "greedy"), Guard(Limited(HANGS_S)))  # the former one still hangs
     (sent,) = core.handle(RequestArrived(0.0, 50, 0, 60.0, 100.0))
     assert isinstance(sent, Send) and core.report()["fault"] == ""
 

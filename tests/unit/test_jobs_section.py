@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from edgewise import compare, simulate
 from edgewise.cli import app
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.core.defer import check
@@ -55,10 +56,10 @@ def test_listed_jobs_become_slots_that_break_no_promise():
     jobs = jobs_of(parse_scenario(LISTED, "listed"))
     worlds = generate(jobs.pattern, [0, 1], jobs.submitted)
     check(worlds)
-    assert worlds.jobs.tolist() == [2, 2]  # the third might not end in the run
+    assert worlds.jobs.tolist() == [3, 3]  # the third might not end in the run, and comes all the same
     rows = zip(worlds.submitted[0], worlds.earliest[0], worlds.latest[0], worlds.duration[0], strict=True)
-    assert [tuple(map(int, row)) for row in rows] == [(0, 0, 4, 1), (2, 4, 5, 2)]
-    assert worlds.demand[0].tolist() == [[2.0, 0.0], [1.0, 1e9]]
+    assert [tuple(map(int, row)) for row in rows] == [(0, 0, 4, 1), (0, 0, 5, 6), (2, 4, 5, 2)]
+    assert worlds.demand[0].tolist() == [[2.0, 0.0], [1.0, 0.0], [1.0, 1e9]]
     assert worlds.total.tolist() == [4.0, 8e9] and (worlds.left_over == worlds.total).all()
     assert [job.when_evicted for job in jobs.submitted] == ["restart", "pause", "pause"]
 
@@ -70,7 +71,7 @@ def test_listed_and_drawn_jobs_mix():
     worlds = generate(jobs.pattern, range(5), jobs.submitted)
     check(worlds)
     drawn = generate(jobs.pattern, range(5))
-    assert (worlds.jobs == drawn.jobs + 2).all() and (worlds.left_over == drawn.left_over).all()
+    assert (worlds.jobs == drawn.jobs + 3).all() and (worlds.left_over == drawn.left_over).all()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_the_work_that_a_scenario_does_not_hold_is_said():
     for arguments, expected in (
         (
             ["deferrable", "--policy", "dispatch=closest"],
-            "has no streams or services, which edgewise simulate --policy dispatch runs; it has jobs",
+            "has no streams, which edgewise simulate --policy dispatch runs; it has jobs",
         ),
         (
             ["tiny", "--policy", "defer=fifo"],
@@ -145,3 +146,61 @@ def test_the_work_that_a_scenario_does_not_hold_is_said():
     ):
         done = CliRunner().invoke(app, ["simulate", *arguments])
         assert isinstance(done.exception, EdgewiseError) and expected in str(done.exception)
+
+
+FIGURES = ("jobs", "started", "ended", "lost", "finished_core_s")
+
+
+def figures(room, submitted, names=FIGURES):
+    """What became of listed jobs, and their items."""
+    result = simulate(parse_scenario(listed(room=room, submitted=submitted), "listed"), "fifo", (0,))
+    (row,) = result.summary()
+    return tuple(row[name] for name in names), {row["job"]: row for row in result.items.to_pylist()}
+
+
+@pytest.mark.parametrize("room", ["pooled", "nodes"])
+def test_a_job_that_may_outlast_the_run_is_recorded(room):
+    """They were left out without a word: 60 s from 50 on in a run of 100, and one of 200 s."""
+    long = [
+        {"name": name, "cores": 1, "duration_s": duration_s, "earliest_s": at_s, "latest_s": at_s}
+        for name, duration_s, at_s in (("ends", 40, 50), ("beyond", 60, 50), ("longer", 200, 0))
+    ]
+    found, items = figures(room, long)
+    assert found == (3, 3, 1, 0, 40.0)
+    assert sorted((row["duration_s"], row["ended_s"]) for row in items.values()) == [
+        (40.0, 90.0), (60.0, None), (200.0, None),
+    ]  # fmt: skip
+
+
+def test_a_job_that_comes_after_the_run_has_not_started():
+    late = [
+        {"name": "late", "cores": 1, "duration_s": 10, "submitted_s": 150, "earliest_s": 150, "latest_s": 200}
+    ]
+    for room in ("pooled", "nodes"):
+        assert figures(room, late)[0] == (1, 0, 0, 0, 0.0)
+
+
+def test_what_was_finished_counts_not_what_was_started():
+    """Each takes all four cores, so the second one waits for the first one's end."""
+    first, second = (
+        {"name": name, "cores": 4, "duration_s": 50, "latest_s": latest_s}
+        for name, latest_s in (("first", 0), ("second", 60))
+    )
+    for room in ("pooled", "nodes"):
+        found, items = figures(room, [first, second])
+        assert found == (2, 2, 2, 0, 400.0)
+        assert [items[job]["ended_s"] for job in (0, 1)] == [50.0, 100.0]
+
+
+def test_osdecs_reward_is_that_of_its_setting_alone():
+    """It counts what started; jobs on nodes are compared by what they finished."""
+    names = ("reward", "revenue", "violation")
+    pooled = simulate(parse_scenario(listed(room="pooled"), "listed"), "fifo", (0,))
+    (row,) = pooled.summary()
+    assert (row["reward"], row["revenue"], row["violation"]) == (2.0 + 2.0 + 6.0 - 0.0, 10.0, 0.0)
+    assert (pooled.measures[0].heading, pooled.measures[0].key) == ("OSDEC's reward", "reward")
+    nodes = simulate(parse_scenario(listed(room="nodes"), "listed"), "fifo", (0,))
+    assert [nodes.summary()[0][name] for name in names] == [None] * 3
+    assert nodes.measures[0].key == "finished_core_s" and not {each.key for each in nodes.measures} & {*names}
+    compared = compare(parse_scenario(listed(room="nodes"), "listed"), {"defer": ["fifo", "sjf"]}, range(2))
+    assert "finished core-s 95" in str(compared) and "OSDEC" not in str(compared)

@@ -9,17 +9,28 @@ import pytest
 
 import edgewise as ew
 from edgewise import policies
-from edgewise.core.defer import EvictJob, JobEnded, ResumeJob, Slots, StartJob, SuspendJob
+from edgewise.core.defer import (
+    EvictJob,
+    JobEnded,
+    JobStands,
+    JobSubmitted,
+    ResumeJob,
+    SlotBegan,
+    Slots,
+    StartJob,
+    SuspendJob,
+)
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.keyed import Key
-from edgewise.core.ledger import NodeLedger
+from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.orchestrate import AddReplica, ReplicaView
 from edgewise.core.place import StartPipeline
+from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.orchestration import System
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.topology import Node, Resources
-from edgewise.model.work import DeferrableJob
+from edgewise.model.work import INFERENCE, DeferrableJob
 from edgewise.sim.jobs import JobsPart
 from edgewise.testing.driven import plain
 from joint_scenarios import five_kinds, held, mixed, ran, run_of
@@ -39,11 +50,28 @@ def test_a_dead_node_reaches_streams_pipelines_and_jobs_in_the_same_second() -> 
     paused, restarted = found["jobs"]
     assert (paused["started_s"], paused["suspended_s"]) == (0.0, 11.0)
     assert (restarted["started_s"], restarted["suspended_s"]) == (25.0, 0.0)  # with the next slot
+    assert (paused["ended_s"], paused["redone_s"]) == (31.0, 0.0)
+    assert (restarted["ended_s"], restarted["redone_s"]) == (45.0, 12.0)
     (pipeline,) = found["pipelines"]
     assert pipeline["frames"] == 600.0
     assert pipeline["finish_s"] == pytest.approx(ran(mixed(nodes=1))["pipelines"][0]["finish_s"] + 11.0)
     lost = [row for row in found["streams"] if row["open_s"] < 12.0 < row["close_s"]]
     assert lost and all(row["ok"] < row["queries"] for row in lost)
+
+
+def test_core_seconds_count_where_jobs_end_in_time() -> None:
+    """All stand still for 11 s; the first of them had not so long, and the last one ends with the run."""
+    jobs = [{"duration_s": 20, "latest_s": latest_s} for latest_s in (10, 15)]
+    jobs.append({"duration_s": 45, "latest_s": 30, "cores": 2})
+    data = held(mixed(jobs=jobs, nodes=1, timeline=[(12.0, False), (23.0, True)]), "jobs")
+    data["jobs"]["room"] = "nodes"
+    result = ew.simulate(parse_scenario(data, "jobs"), "fifo", (0,))
+    assert result.items["ended_s"].to_pylist() == [31.0, 31.0, 56.0]
+    (row,) = result.summary()
+    assert [row[key] for key in ("started", "ended", "lost", "finished_core_s")] == [3, 3, 0, 20.0 + 90.0]
+    data["duration_s"] = 55
+    (row,) = ew.simulate(parse_scenario(data, "jobs"), "fifo", (0,)).summary()
+    assert [row[key] for key in ("started", "ended", "lost", "finished_core_s")] == [3, 2, 0, 20.0]
 
 
 def test_news_of_a_dead_node_take_their_time() -> None:
@@ -93,8 +121,8 @@ def test_a_scale_up_pushes_a_job_out_in_the_second_in_which_a_node_with_all_five
     ]  # fmt: skip
     first, second = found["jobs"]
     assert (first["node"], second["node"]) == ("near-0", "near-1")
-    assert first["suspended_s"] == 10.0  # its node is back
-    assert second["suspended_s"] == 110.0  # the replica stays
+    assert (first["suspended_s"], first["ended_s"]) == (10.0, 30.0)  # its node is back
+    assert (second["suspended_s"], second["ended_s"]) == (110.0, None)  # the replica stays
     (pipeline,) = found["pipelines"]
     assert pipeline["start_s"] == 1.0 and pipeline["frames"] == 600.0 and pipeline["migrations"] == 0
     streams = [row for row in found["streams"] if row["open_s"] < 10.0 < row["close_s"]]
@@ -176,9 +204,67 @@ def test_place_orchestrate_and_defer_decide_the_same_until_they_have_heard_of_a_
         data = five_kinds(jobs, timeline)
         data["telemetry"] = {"period_s": 1, "lag_s": lag_s}
         data["pipelines"].append(data["pipelines"][0] | {"name": "later", "arrive_s": 19.0})
-        data["services"] |= {"orchestrate": "autoscaler", "frame_s": 5}
+        data["services"] |= {"frame_s": 5}
         logs.append(run_of(data, check=True, orchestrate="autoscaler")[0].joint.log)
     alone, failed = ([row for row in log if row[0] < fails_s + lag_s] for log in logs)
     assert plain(failed) == plain(alone)
     assert {type(command) for at_s, command in alone if at_s > fails_s} >= {StartPipeline, StartJob}
     assert plain(logs[0]) != plain(logs[1])
+
+
+def test_jobs_get_nodes_in_the_order_of_their_policy() -> None:
+    """The shorter one is the second by number and by submission, and takes the only node that there is."""
+    nodes = [Node("small", "", Resources(2.0)), Node("large", "", Resources(3.0))]
+    core = DeferCore(Slots(5.0, 1), NodeLedger(nodes), policies.load("defer", "sjf"))
+    long, short = (
+        DeferrableJob(number, Resources(2.0), duration_s, 0.0, 0.0, 50.0)
+        for number, duration_s in ((0, 40.0), (1, 5.0))
+    )
+    for job in (long, short):
+        core.handle(JobSubmitted(job))
+    found = core.handle(SlotBegan(0.0))
+    assert [(command.job, command.node) for command in found if isinstance(command, StartJob)] == [
+        (1, "small"),
+        (0, "large"),
+    ]
+
+
+def test_who_was_submitted_first_keeps_its_node_whatever_its_number() -> None:
+    """Other work leaves room for one of two."""
+    nodes = [Node("a", "", Resources(4.0))]
+    core = DeferCore(Slots(5.0, 1), NodeLedger(nodes), policies.load("defer", "fifo"))
+    for number, submitted_s in ((0, 5.0), (1, 0.0)):
+        core.handle(JobSubmitted(DeferrableJob(number, Resources(2.0), 40.0, submitted_s, 5.0, 50.0)))
+    started = core.handle(SlotBegan(5.0))
+    for command in started:
+        assert isinstance(command, StartJob)
+        core.handle(JobStands(core.jobs[command.job]._replace(settled=True)))
+    plane = Plane(core.ledger, {"defer": core})
+    held = Reservation("other", "a", Resources(2.0), INFERENCE)
+    assert plane.handle(HoldsChanged((held,)), 6.0) == [SuspendJob(0)]
+
+
+def test_a_suspended_job_goes_on_as_soon_as_another_ends() -> None:
+    """Between two slots; it waited for the next one."""
+    jobs = [
+        DeferrableJob(0, Resources(2.0), 10.0, 0.0, 0.0, 50.0, priority=1),
+        DeferrableJob(1, Resources(2.0), 40.0, 0.0, 0.0, 50.0),
+    ]
+    core = DeferCore(
+        Slots(10.0, 1), NodeLedger([Node("a", "", Resources(4.0))]), policies.load("defer", "fifo")
+    )
+    part, plane = JobsPart(jobs, core, slots=8, slot_s=10.0), Plane(core.ledger, {"defer": core})
+
+    def tell(event: Any, now_s: float) -> list[Any]:
+        found = plane.handle(event, now_s)
+        for command in found:
+            for answer in part.take(command, now_s):
+                plane.handle(answer, now_s)
+        return found
+
+    for _, event in list(part.due(0.0)):
+        tell(event, 0.0)
+    held = Reservation("other", "a", Resources(2.0), INFERENCE)
+    assert tell(HoldsChanged((held,)), 3.0) == [SuspendJob(1)]
+    told = [tell(event, 10.0) for rank, event in sorted(part.due(10.0), key=lambda each: each[0])]
+    assert [ResumeJob(1)] in told

@@ -35,7 +35,7 @@ def tables(monkeypatch, sharing, calm, policy=Autoscaler):
         patch.setattr(RequestSites, "_calm_until_s", calm_until_s)
         patch.setattr(RequestSites, "counted", count)
         scenario = load_scenario("campus-small", SPARSE | {"sharing": sharing})
-        found = simulate(scenario, {"services.orchestrate": policy}, seeds=(SEED,))
+        found = simulate(scenario, {"orchestrate": policy}, seeds=(SEED,))
     assert max(calms) > -math.inf, "it is calm now and then"
     assert len(frames) == 150 if not calm else len(frames) < 50, f"{len(frames)} frames"
     each = {"items": found.items, "windows": found.windows, **found.use}

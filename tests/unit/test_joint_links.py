@@ -105,12 +105,12 @@ def test_streams_and_tensors_delay_requests_to_nodes_and_not_a_byte_of_those_to_
 ) -> None:
     data, took_s = over_cables("2.5Mbps", FAST) | {"sharing": sharing}, []
     for works in (("services",), ("streams", "services"), ("streams", "services", "graphs")):
-        rows = joint(data, *works, services_dispatch="closest", dispatch="closest")["services"]
+        rows = joint(data, *works, requests="closest", dispatch="closest")["services"]
         took_s.append(
             np.mean([row["end_s"] - row["arrival_s"] for row in rows if row["outcome"] == "in_time"])
         )
     assert took_s[2] > 1.03 * took_s[1] > 1.03**2 * took_s[0]
-    clouds = [joint(data, *works, dispatch="cloud-only") for works in (("services",), ("services", "graphs"))]
+    clouds = [joint(data, *works, requests="cloud-only") for works in (("services",), ("services", "graphs"))]
     assert clouds[0]["services"] == clouds[1]["services"]
 
 

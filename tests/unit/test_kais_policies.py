@@ -11,13 +11,13 @@ from edgewise import policies
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import HOLD, ReplicaView, hosts
 from edgewise.errors import PolicyError
-from edgewise.learn.orchestration.settings import SETTINGS, TrainingSetting, setting
 from edgewise.model.orchestration import System
-from edgewise.policies.dispatch.requests import flow
-from edgewise.policies.dispatch.requests.features import STATION_FEATURES, draws, station_rows
-from edgewise.policies.dispatch.requests.rules import Weighted
 from edgewise.policies.orchestrate.marginal import MarginalValue, Terms, at_least
+from edgewise.policies.requests import flow
+from edgewise.policies.requests.features import STATION_FEATURES, draws, station_rows
+from edgewise.policies.requests.rules import Weighted
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
+from edgewise_studies.training.kais.settings import SETTINGS, TrainingSetting, setting
 
 SEEDS = range(500_000, 500_004)
 
@@ -33,7 +33,7 @@ def worlds_of(where: TrainingSetting) -> ReplicaWorlds:
 
 def views(where: TrainingSetting, slots: int = 60) -> list[tuple[System, ReplicaView]]:
     """The live view after each of some slots under greedy dispatch; compare at once, arrays are reused."""
-    worlds, greedy = worlds_of(where), policies.load("dispatch", "greedy", "requests")
+    worlds, greedy = worlds_of(where), policies.load("requests", "greedy")
     greedy.reset(where.system, Key(0))
     for _ in range(slots):
         yield where.system, worlds.view
@@ -84,7 +84,7 @@ def test_the_tail_is_that_of_scipy() -> None:
 
 
 def test_marginal_value_serves_more_than_replicas_that_stay(small: TrainingSetting) -> None:
-    greedy = policies.load("dispatch", "greedy", "requests")
+    greedy = policies.load("requests", "greedy")
     stay = simulate(worlds_of(small), greedy, policies.load("orchestrate", "none"))
     moved = simulate(worlds_of(small), greedy, policies.load("orchestrate", "marginal"))
     assert moved.in_time.sum() > stay.in_time.sum()
@@ -92,7 +92,7 @@ def test_marginal_value_serves_more_than_replicas_that_stay(small: TrainingSetti
 
 def test_the_images_of_a_frame_stay_within_the_budget(small: TrainingSetting) -> None:
     policy = MarginalValue(Terms(budget=12.0, image_price=0.0, memory_price=0.0))
-    outcome = simulate(worlds_of(small), policies.load("dispatch", "greedy", "requests"), policy)
+    outcome = simulate(worlds_of(small), policies.load("requests", "greedy"), policy)
     frame_s = small.system.slot_s * small.system.frame_slots
     assert outcome.image_bytes.max() <= 12.0 * small.system.wan_bps / 8.0 * frame_s
     assert outcome.image_bytes.sum() > 0.0
@@ -107,7 +107,7 @@ def test_other_services_than_known_are_refused(small: TrainingSetting) -> None:
 
 
 def test_the_shadow_schedule_respects_replicas_and_the_way_to_the_cloud(small: TrainingSetting) -> None:
-    policy, drawn = policies.load("dispatch", "gsp-ss", "requests"), small.draw(SEEDS)
+    policy, drawn = policies.load("requests", "gsp-ss"), small.draw(SEEDS)
     policy.know(drawn, small.system, small.slots * small.system.slot_s)
     policy.reset(small.system, Key(0))
     view = worlds_of(small).view

@@ -231,7 +231,7 @@ def test_the_first_run_is_timed_for_every_shipped_policy(monkeypatch):
         for name in policies.names("dispatch")
         if not name.startswith("aset-")
     )
-    shipped = [f"dispatch={name}" for name in policies.names("dispatch", "requests")]
+    shipped = [f"requests={name}" for name in policies.names("requests")]
     shipped += [
         f"{decision}={name}"
         for decision in ("orchestrate", "place", "split", "defer")
@@ -272,8 +272,8 @@ from edgewise import policies
 
 streamed, served = load_scenario("tiny"), services_of(load_scenario("kais-live"))
 world = World.build(streamed.catalog, streamed.topology)
-request_policy = policies.load("dispatch", "greedy", "requests", live=True)
-session.rehearse(world, policies.load("dispatch", "closest"))
+request_policy = policies.load("requests", "greedy", live=True)
+session.rehearse(policies.load("dispatch", "closest"), world)
 core.rehearse(served, request_policy)
 compiled.watch(lambda name: print("compiles", name))
 

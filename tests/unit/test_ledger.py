@@ -40,6 +40,14 @@ def test_preemption_pushes_out_as_little_as_needed():
     books.validate()
 
 
+def test_of_one_priority_the_newest_goes_first():
+    books = ledger()
+    for owner in ("old", "new"):
+        books.reserve(Reservation(owner, "n", Resources(2.0), 0, True))
+    assert [r.owner for r in books.reserve(Reservation("worker", "n", Resources(2.0), 10))] == ["new"]
+    books.validate()
+
+
 def test_a_failed_reservation_changes_nothing():
     books = ledger()
     books.reserve(Reservation("kept", "n", Resources(2.0), 0, True))

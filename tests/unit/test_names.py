@@ -49,7 +49,7 @@ def names_in(*folders):
 
 
 def test_a_world_is_not_called_as_a_worker_is():
-    worlds = ("sim/slots", "sim/stations", "policies/dispatch/requests", "policies/orchestrate")
+    worlds = ("sim/slots", "sim/stations", "policies/requests", "policies/orchestrate")
     assert [path for path, names in names_in(*worlds).items() if "w" in names] == []
 
 
@@ -62,7 +62,6 @@ def test_a_pipeline_is_not_called_as_a_job_is():
         "runtime/pipelines",
         "runtime/testbeds",
         "sim/stations/frames",
-        "reproduce/cases/ents",
     )
     found = names_in("policies/place", *one)
     assert [path for path, names in found.items() if names & {"job", "jobs"}] == []

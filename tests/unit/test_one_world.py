@@ -30,7 +30,7 @@ from edgewise.core.orchestrate import AddReplica, hosts
 class Turns:
     """Stations in turn: what it decides depends on how often it was asked."""
 
-    decision, of = "dispatch", "requests"
+    decision = "requests"
 
     def reset(self, world, key):
         self.asked = 0
@@ -80,7 +80,7 @@ def test_worlds_of_a_batch_go_as_they_do_alone(mine):
             simulated.system, type(drawn)(*(field[part] for field in drawn)), simulated.slots, range(3)[part]
         )
         made = (
-            policies.load("dispatch", mine("Turns"), "requests"),
+            policies.load("requests", mine("Turns")),
             policies.load("orchestrate", mine("Adds")),
         )
         outcomes.append(simulate(worlds, *made).in_time)
@@ -92,7 +92,7 @@ def test_it_decides_live_for_requests_replicas_and_jobs(mine):
     services, world = services_of(scenario), World.build(scenario.catalog, scenario.topology)
     for wanted in (("requests", mine("Turns")), ("orchestrate", mine("Adds")), ("defer", mine("All"))):
         try_out(wanted, world, services)
-    made = RequestCore(services, 0, policies.load("dispatch", mine("Turns"), "requests"), 0)
+    made = RequestCore(services, 0, policies.load("requests", mine("Turns")), 0)
     for replica in made.replicas.values():
         replica.up = True
     (sent,) = made.handle(RequestArrived(0.0, 0, 0, 1e6, 1.0))

@@ -45,8 +45,7 @@ def test_a_policy_of_each_decision_keeps_the_contract_and_runs(file, command, co
     assert len([line for line in code.splitlines() if line.strip()]) <= 20
     (tmp_path / file).write_text(code)
     decision, _, named = re.search(r"--policy (\S+)", command).group(1).partition("=")
-    of = "requests" if file == "requests.py" else None
     with chdir(tmp_path):
-        check_policy(lambda: policies.load(decision, named, of))
+        check_policy(lambda: policies.load(decision, named))
         done = CliRunner().invoke(app, command.split(), env={"COLUMNS": "200"})
     assert done.exit_code == 0 and named.partition(":")[2] in done.output, done.output

@@ -75,14 +75,14 @@ def test_a_card_of_a_scenario_s_services_is_sought_there(folder):
     for file in CARD.parent.glob(f"{CARD.stem}.*"):
         shutil.copy(file, folder)
     plain = yaml.safe_load(dump_scenario(load_scenario("kais-live")))
-    plain["services"]["dispatch"] = CARD.name
+    plain["policies"]["requests"] = CARD.name
     (folder / "services.yaml").write_text(yaml.safe_dump(plain))
-    named = load_scenario("../mine/services.yaml").spec.services.dispatch
-    assert policies.load("dispatch", named, "requests", live=True).name == CARD.stem
+    named = load_scenario("../mine/services.yaml").spec.policies.requests
+    assert policies.load("requests", named, live=True).name == CARD.stem
 
 
 def test_a_file_that_is_no_card_is_one_message(tmp_path):
     for text in ("no JSON", "[]", '{"name": "x"}'):
         (tmp_path / "x.json").write_text(text)
         with pytest.raises(PolicyError, match="is no card; give what edgewise train wrote"):
-            policies.load("dispatch", str(tmp_path / "x.json"), "requests")
+            policies.load("requests", str(tmp_path / "x.json"))

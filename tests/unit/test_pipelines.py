@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from streaming_example import edge_scenario
 from typer.testing import CliRunner
 
 from edgewise import policies
@@ -23,6 +22,7 @@ from edgewise.model.work import Task, TaskGraph
 from edgewise.sim.pipelines import simulate_streaming
 from edgewise.workloads.pipeline_profiler import TaskProfile, profile_pipeline, profiled, task_functions
 from edgewise.workloads.pipelines import pipelines_of
+from streaming_example import edge_scenario
 
 
 def task(i: int, *downstream: str) -> dict[str, Any]:

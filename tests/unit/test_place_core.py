@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from streaming_example import edge_network, example_network, streaming_jobs, whole_job
 
 from edgewise import policies
 from edgewise.core.guard import Guard
@@ -26,6 +25,7 @@ from edgewise.core.place import (
 from edgewise.core.place.core import ENOUGH_FRAMES, PlaceCore
 from edgewise.errors import CapacityError, PolicyError
 from edgewise.testing.driven import plain
+from streaming_example import edge_network, example_network, streaming_jobs, whole_job
 
 
 class Once:

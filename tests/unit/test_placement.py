@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from streaming_example import example_job, example_network, place_by_hand, view_of, whole_job
 
 from edgewise.core.keyed import Key
 from edgewise.core.place import arrays_of, free_of, throughput, validate
@@ -17,6 +16,7 @@ from edgewise.policies.place.flows import (
 )
 from edgewise.policies.place.joint import Joint
 from edgewise.policies.place.paths import PathTable
+from streaming_example import example_job, example_network, place_by_hand, view_of, whole_job
 
 SPLIT = {"a": "e4", "b": "e1", "c": "e1"}
 UPPER, LOWER = ["e4", "e2", "e1"], ["e4", "e3", "e1"]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from streaming_example import example_network, whole_job
 
 from edgewise import policies
 from edgewise.config import load_scenario
@@ -48,6 +47,7 @@ from edgewise.errors import CapacityError
 from edgewise.model.services import services_of
 from edgewise.model.topology import Node, Resources
 from edgewise.model.work import INFERENCE, DeferrableJob
+from streaming_example import example_network, whole_job
 
 SERVICES = services_of(load_scenario("kais-live", {"services.cores_held": "life"}))
 NODES = tuple(Node(name, "", Resources(2.0, 4e9)) for name in SERVICES.nodes)
@@ -309,6 +309,35 @@ def test_it_ends_when_every_core_answers_every_change_with_another(priorities, a
         for each, core in cores.items():
             rounds = core.heard[before[each] :]
             assert len(rounds) <= most + 1
+
+
+def test_a_job_goes_to_the_node_with_the_least_cores_left_where_it_fits():
+    nodes = [Node(name, "", Resources(cores)) for name, cores in (("a", 4.0), ("b", 2.0), ("c", 1.0))]
+    ledger = NodeLedger(nodes)
+    plane = Plane(ledger, {"defer": Heard(Slots(1.0), ledger, policies.load("defer", "fifo"))})
+    assert [each.node for each in submitted(plane, job(0, 2.0, 0.0), job(1, 1.0, 0.0))] == ["b", "c"]
+
+
+class Listens:
+    """Notes in a list of all who hears of what."""
+
+    def __init__(self, name, heard):
+        self.name, self.heard = name, heard
+
+    def handle(self, event):
+        self.heard.append((self.name, type(event)))
+        return []
+
+    def validate(self):
+        pass
+
+
+def test_cores_hear_of_others_in_the_order_of_their_decisions():
+    """Replicas take what they need before tasks do, and jobs get what both leave."""
+    heard = []
+    cores = {name: Listens(name, heard) for name in ("defer", "place", "orchestrate")}
+    Plane(NodeLedger([Node("a", "", Resources(1.0))]), dict(cores)).handle(CapacityChanged(0.0), 0.0)
+    assert heard == [(name, CapacityChanged) for name in ("orchestrate", "place", "defer")]
 
 
 STEP = st.tuples(st.integers(0, 7), st.integers(0, 11), st.integers(0, 3), st.integers(1, 4))

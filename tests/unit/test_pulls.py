@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from edgewise.core.pulls import SHARE, Pulls, max_min
+from edgewise.core.pulls import Pulls, max_min
 
-LINKS = 4
+LINKS, KEPT = 4, 0.1
+SHARE = 1.0 - KEPT
 PATHS = st.lists(st.sets(st.integers(0, LINKS - 1), min_size=1), max_size=6)
 RATES = st.lists(st.sampled_from((0.0, 1e6, 3e6, 10e6)), min_size=LINKS, max_size=LINKS)
 
@@ -29,7 +30,7 @@ def test_rates_are_max_min_fair(free_bps, paths):
 
 def pulls(capacity_bps=(10e6, 10e6)):
     told = []
-    made = Pulls(np.array(capacity_bps), lambda now_s, bps: told.append((now_s, bps.tolist())))
+    made = Pulls(np.array(capacity_bps), KEPT, lambda now_s, bps: told.append((now_s, bps.tolist())))
     return made, told
 
 
@@ -44,13 +45,13 @@ def test_a_pull_alone_takes_its_size_over_the_rate_that_flows_leave():
     made, told = pulls()
     made.set_flows(0.0, np.array([6e6, 0.0]))
     log = []
-    begin(made, 1.0, [0, 1], SHARE * 4e6, log)
+    begin(made, 1.0, [0, 1], 3e6, log)
     assert made.next_s() == pytest.approx(2.0)
-    assert told[-1] == (1.0, [6e6 + SHARE * 4e6, SHARE * 4e6])
+    assert told[-1] == (1.0, [9e6, 3e6])  # the tenth of a link that is kept for messages is left to them
     made.end(1.5)
     assert not log
     made.end(made.next_s())
-    assert log == [([0, 1], SHARE * 4e6)]
+    assert log == [([0, 1], 3e6)]
     assert told[-1][1] == [6e6, 0.0] and made.next_s() == np.inf
 
 
@@ -109,7 +110,7 @@ def test_one_whose_way_is_down_stands_still_and_others_have_its_rate():
 )
 def test_no_link_is_exceeded_and_every_bit_is_pulled_once(events):
     capacity, told = np.array([10e6, 4e6, 8e6]), []
-    made = Pulls(capacity, lambda now_s, bps: told.append((now_s, bps)))
+    made = Pulls(capacity, KEPT, lambda now_s, bps: told.append((now_s, bps)))
     draw, now_s, asked, done, cancelled = np.random.default_rng(1), 0.0, 0.0, [], 0.0
     got = 0.0
     for what, seed in events:
@@ -131,6 +132,8 @@ def test_no_link_is_exceeded_and_every_bit_is_pulled_once(events):
             cancelled += pull.left_bits - pull.rate_bps * (now_s - pull.since_s)
             made.cancel(now_s, pull)
         made.validate()
+        flows, used = np.minimum(made._flows_bps, capacity), made.reserved_bps
+        assert (used <= np.maximum(flows, SHARE * capacity) * (1 + 1e-9)).all()  # messages have their part
         assert all(pull.end_s >= now_s * (1 - 1e-12) for pull in made.pulls)
         assert all(pull.rate_bps == 0.0 for pull in made.pulls if pull.way in made.down)
     made.set_flows(now_s, np.zeros(3))

@@ -66,7 +66,7 @@ def test_errors_in_a_policy_file(tmp_path, mine):
     with pytest.raises(PolicyError, match="ZeroDivisionError"):
         policies.load("dispatch", f"{tmp_path / 'broken.py'}:X")
     (tmp_path / "lacks.py").write_text("class X: pass")
-    with pytest.raises(PolicyError, match="says decision = None; say one of dispatch, split"):
+    with pytest.raises(PolicyError, match="says decision = None; say one of dispatch, requests, split"):
         policies.load("dispatch", f"{tmp_path / 'lacks.py'}:X")
 
 

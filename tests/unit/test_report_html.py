@@ -68,6 +68,24 @@ def test_the_page_holds_the_numbers(run: RecordedRun, tmp_path: Path) -> None:
     assert page.count("data:image/png;base64,") == len(STEMS)
 
 
+def test_no_interval_of_a_share_leaves_what_is_possible(tmp_path: Path) -> None:
+    """Of policies, of applications, and of differences, with seeds that are far apart."""
+    rows, succeeded = [], {"closest": (12, 50, 40), "random": (0, 1, 50)}
+    for policy, of_seeds in succeeded.items():
+        for seed, ok in enumerate(of_seeds, 1):
+            rows.append(stream_row(policy=policy, seed=seed, ok=ok, failed=50 - ok))
+    windows = [
+        window_row(policy=row["policy"], seed=row["seed"], queries=50, ok=row["ok"], failed=50 - row["ok"])
+        for row in rows
+    ]
+    page = render(small_run(tmp_path / "apart", rows, windows))
+    shown = re.findall(r'class="ci">([^<]*) to ([^<]*)<', page)
+    differences = [each for each in shown if "+" in each[1]]
+    assert differences == [("−100.00", "+100.00")]
+    ends = [float(end) for each in shown if each not in differences for end in each]
+    assert len(ends) == 2 * (2 * 6 + 2) and all(0.0 <= end <= 100.0 for end in ends)
+
+
 def test_the_page_is_well_formed_escaped_and_self_contained(run: RecordedRun) -> None:
     page = render(run, rival="closest")
     assert "<b>drones" not in page and "&lt;b&gt;drones &amp; co&lt;/b&gt;" in page

@@ -14,6 +14,7 @@ from edgewise import cli
 from edgewise.model.topology import WayTable
 from edgewise.report import summary as links
 from edgewise.report.schema import STREAMS
+from edgewise.workloads.generate import generate_streams, most_load_bps
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,40 @@ def test_streams_that_fit_say_nothing(scenario):
     assert links.crowded(wide, result.items) == [] and links.beforehand(wide) == []
     assert links.warning(result.summary()) == [] and result.summary()[0][links.LINKS_OVER] == []
     assert links.crowded(wide, pa.Table.from_pylist([], schema=STREAMS)) == []
+
+
+@pytest.mark.parametrize(
+    ("length", "rates", "clients"),
+    [
+        ("10h", 90, 90 / 60 * 20),  # nobody goes: as many as came
+        ([2, 8], [{"at_s": 0, "rate": 200}, {"at_s": 9, "rate": 20}], 200 / 60 * 5),
+        (3, 200, 200 / 60 * 3),
+    ],
+)
+def test_what_clients_send_ends_with_the_run(length, rates, clients):
+    """Streams that would last for hours send no more than what has come by the end of the run."""
+    lasting = {f"streams.applications.{name}.length_s": length for name in ("quick", "careful")}
+    few = narrow(ew.load_scenario("tiny", lasting | {"streams.arrivals.clients_per_min": rates}), 1e5)
+    sent = []
+    for seed in range(60):
+        came = generate_streams(few, seed)
+        at_s = np.linspace(0.0, few.duration_s - 1e-6, 100)
+        bps = [
+            sum(8.0 * each.rate_qps * each.size_bytes for each in came if each.open_s <= t < each.close_s)
+            for t in at_s
+        ]
+        sent.append(bps)
+    (said, *_) = links.beforehand(few)
+    streams = few.streams
+    found = most_load_bps(streams.applications, streams.arrivals, few.duration_s)
+    assert found == pytest.approx(clients * 1e6)
+    assert found == pytest.approx(np.mean(sent, axis=0).max(), rel=0.15)
+    assert f"its clients send {links.rate(found)} in the mean when most are there" in said
+
+
+def test_ways_over_one_cable_carry_together_what_it_carries():
+    campus = ew.load_scenario("campus-small")
+    assert set(links._carried(campus).values()) == {1e9 + 200e6}
 
 
 @settings(max_examples=25, deadline=None)

@@ -20,7 +20,7 @@ def services():
 
 
 def core_of(services):
-    core = RequestCore(services, 0, policies.load("dispatch", "closest", "requests", live=True), 0)
+    core = RequestCore(services, 0, policies.load("requests", "closest", live=True), 0)
     for name in list(core.replicas):
         core.handle(ReplicaChanged(0.0, name, core.replicas[name].service, 0, True, True))
     return core

@@ -27,7 +27,7 @@ def sites_of(policy="deadline-queue", news=NEWS, notes=0, **changes):
     frames = given.slots // given.system.frame_slots
 
     def policy_of_a_site():
-        return policies.load("dispatch", policy, "requests")
+        return policies.load("requests", policy)
 
     drawn = given.draw([SEED])
     made = services_at_sites(scenario, given), drawn, policy_of_a_site, SEED, frames, news
@@ -55,7 +55,7 @@ def test_at_light_load_it_is_the_engine_of_slots_but_for_the_wait_for_a_slot():
     given = simulated_services(scenario)
     drawn, frames = given.draw([SEED]), given.slots // given.system.frame_slots
     worlds = ReplicaWorlds(given.system, drawn, given.slots, [SEED])
-    simulate(worlds, policies.load("dispatch", "deadline-queue", "requests"))
+    simulate(worlds, policies.load("requests", "deadline-queue"))
     slots = worlds.state.truth.request[0]
     sites = sites_of(duration_s=60, services__requests__rate_qps=10, news=News(0.1))
     assert len(sites.tally) == frames
@@ -193,7 +193,7 @@ def test_a_scenario_says_that_gateways_are_many_and_the_records_are_those_of_any
 
 def test_a_policy_that_python_asks_decides_as_one_that_is_compiled_in():
     """A rule that is not the shipped one by identity is asked by Python, request by request."""
-    shipped = policies.load("dispatch", "deadline-queue", "requests")
+    shipped = policies.load("requests", "deadline-queue")
 
     class Asked(type(shipped)):
         def decide(self, view):
@@ -234,8 +234,17 @@ def test_what_no_replica_could_end_is_refused_at_once():
 def test_a_policy_that_knows_the_requests_of_all_sites_is_refused_and_not_compared():
     scenario = load_scenario("kais-live", {"services.gateways": "per_site"})
     with pytest.raises(PolicyError, match="'gsp-ss' needs to know the requests of all sites; use `gateways"):
-        ew.simulate(scenario, {"services.dispatch": "gsp-ss", "orchestrate": "none"}, [SEED])
-    at_sites, in_slots = (
-        runs.names(each, "services", "dispatch") for each in (scenario, load_scenario("kais-live"))
-    )
+        ew.simulate(scenario, {"requests": "gsp-ss", "orchestrate": "none"}, [SEED])
+    at_sites, in_slots = (runs.names(each, "requests") for each in (scenario, load_scenario("kais-live")))
     assert set(in_slots) - set(at_sites) == {"gsp-ss"}
+
+
+def test_nodes_that_fail_and_return_take_no_more_room_than_what_happens_needs():
+    """Their events had twice as many places after each failure and return, once per replica."""
+    sites = sites_of()
+    held = sites.queues.run.events.size
+    for k_th in range(1, 20):
+        sites.advance(k_th)
+        sites.fail_node(0)
+        sites.repair_node(0)
+    assert sites.queues.run.events.size == held

@@ -12,7 +12,6 @@ import edgewise as ew
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import AddReplica, ReplicaView
 from edgewise.core.place import NetworkView, Placement
-from edgewise.core.pulls import SHARE
 from edgewise.errors import ScenarioError
 from edgewise.model.orchestration import System
 from edgewise.model.pipelines import Network
@@ -20,7 +19,7 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.model.services import system_of
 from edgewise.model.work import Stream
 from edgewise.sim.requests.queues import after_outages
-from joint_scenarios import held, laid, ran, run_of
+from joint_scenarios import held, laid, mixed, ran, run_of
 
 CABLE_BPS, FLOW_BPS = 100e6, 20e6
 BITS, RATE_QPS = 80e3, 500.0
@@ -160,13 +159,15 @@ def up_s(data: dict[str, Any], **policies: Any) -> tuple[float, Any, dict[str, A
 
 
 @pytest.mark.parametrize("flow_bps", [0.0, 40e6])
-def test_a_pull_takes_its_size_over_what_flows_leave_and_delays_no_flow(flow_bps: float) -> None:
+@pytest.mark.parametrize("kept", [0.0, 0.1])
+def test_a_pull_takes_its_size_over_what_flows_leave_and_delays_no_flow(flow_bps: float, kept: float) -> None:
     """The image comes down the cable, as do frames of the pipeline, whose source is behind it."""
     data = laid("fifo", CABLE_BPS, "wan", "near-1", image_bytes=IMAGE_BYTES, pipeline_at_s=2.0, frames=40_000)
+    data["reservations"]["kept"] = kept
     policy = type("Some", (Across,), {"flow_bps": flow_bps})
     at_s, run, _ = up_s(held(data, "services", "pipelines"), place=policy)
     cloud_s = float(run.parts["services"].sites.system.delay_s[0, 0])
-    took_s = 8.0 * IMAGE_BYTES / (SHARE * (CABLE_BPS - flow_bps))
+    took_s = 8.0 * IMAGE_BYTES / ((1.0 - kept) * CABLE_BPS - flow_bps)
     assert at_s == pytest.approx(10.0 + took_s + cloud_s + 0.5, rel=1e-9)
     alone = run_of(held(data, "pipelines"), place=policy)[1]["pipelines"]
     outcome = run.parts["pipelines"].world.outcome().pipelines
@@ -213,7 +214,7 @@ def test_a_node_that_dies_gets_its_image_anew() -> None:
     data = held(laid("fifo", CABLE_BPS, image_bytes=IMAGE_BYTES), "services") | {"timeline": timeline}
     at_s, run, _ = up_s(data)
     cloud_s = float(run.parts["services"].sites.system.delay_s[0, 0])
-    assert at_s == pytest.approx(20.0 + 8.0 * IMAGE_BYTES / (SHARE * CABLE_BPS) + cloud_s + 0.5, rel=1e-9)
+    assert at_s == pytest.approx(20.0 + 8.0 * IMAGE_BYTES / CABLE_BPS + cloud_s + 0.5, rel=1e-9)
     assert not run.wires.net.links.reserved_bps.any()
 
 
@@ -232,7 +233,7 @@ def test_a_pull_waits_while_its_way_is_down_and_goes_on_when_it_is_up(works: tup
     assert at_s == pytest.approx(before_s + 8.0 + 0.5, rel=1e-9)
     run, _ = run_of(data | {"timeline": DOWN}, orchestrate=AddAt, steps=lambda run: run.joint.now_s < 20.0)
     wan = run.wires.names.index("wan:down")
-    assert run.wires.net.links.reserved_bps[wan] == pytest.approx(SHARE * CABLE_BPS)
+    assert run.wires.net.links.reserved_bps[wan] == pytest.approx(CABLE_BPS)
     run, _ = run_of(data | {"timeline": DOWN}, orchestrate=AddAt, steps=lambda run: run.joint.now_s < 12.0)
     assert not run.wires.net.links.reserved_bps.any()
 
@@ -262,3 +263,58 @@ def test_work_that_is_told_of_nothing_leaves_the_same_bytes() -> None:
     data["links"][4] = {"between": ["near-0", "near-1"], "bandwidth_bps": "10Mbps", "shared": "both"}
     both = ran(held(data, "streams", "pipelines"))
     assert both["streams"] == ran(held(data, "streams"))["streams"]
+
+
+class AllOfIt(Across):
+    """The whole cable for a flow that needs a small part of it."""
+
+    name = "all-of-it"
+
+    def decide(self, view: NetworkView) -> list[Placement]:
+        """As far as flows may have it."""
+        self.flow_bps = float(view.network.bandwidth_bps[0])
+        return super().decide(view)
+
+
+def test_no_policy_takes_a_cable_from_messages_unless_as_published() -> None:
+    """Every message fails beside a policy that does so."""
+    data = held(laid("fifo", CABLE_BPS, pipeline_at_s=0.0, frames=10**7), "streams", "pipelines")
+    for reservations, least, most in ((data["reservations"], 0.0, 0.0), ({}, 0.99, 1.0)):
+        _, rows = run_of(data | {"reservations": reservations}, trace=poisson(), place=AllOfIt)
+        (row,) = rows["streams"]
+        assert least <= row["ok"] / row["queries"] <= most
+
+
+def sixty_percent(works: tuple[str, ...]) -> dict[str, Any]:
+    """A pipeline whose tasks fit one to a node: 20 frames a second of 300 kbit over a cable of 10 Mbit/s."""
+    data = mixed(nodes=2, pipeline_at_s=10.0)
+    data["links"] = [
+        {"name": "lan", "bandwidth_bps": "10Mbps"},
+        {"site": "site", "cluster": "near", "delay_s": "1ms", "over": ["lan"]},
+        {"between": ["near-0", "near-1"], "over": ["lan"]},
+    ]
+    for task, output_bytes in zip(data["pipelines"][0]["tasks"], ("37.5kB", 0), strict=True):
+        task |= {"memory_bytes": "2.5GB", "output_bytes": output_bytes}
+    data["streams"]["applications"][0]["size_bytes"] = "2kB"
+    data["streams"]["arrivals"]["clients_per_min"] = 15
+    return held(data, *works) | {"sharing": "fifo"}
+
+
+@pytest.mark.parametrize("place", ["otfa", "tp"])
+def test_messages_go_on_beside_a_flow_that_uses_60_percent_of_their_cable(place: str) -> None:
+    """`otfa` and `tp` give it all of the cable, and every message failed while their pipelines ran."""
+    data, published = sixty_percent(("streams", "pipelines")), {"capped": False, "kept": 0}
+    alone = answered_from(run_of(sixty_percent(("streams",)))[1]["streams"])
+    run, found = run_of(data, place=place, check=True)
+    assert answered_from(found["streams"]) == alone == 1.0
+    _, before = run_of(data | {"reservations": published}, place=place)
+    assert answered_from(before["streams"]) == 0.0
+    assert found["pipelines"] == before["pipelines"] and found["pipelines"][0]["frames"] == 600.0
+    assert max(run.use()["links"]["reserved_bps"]) == pytest.approx(6e6, rel=1e-6)
+
+
+def answered_from(rows: list[dict[str, Any]], at_s: float = 10.0, to_s: float = 40.0) -> float:
+    """Share of queries answered in time, of streams that open and close in a span."""
+    mine = [row for row in rows if at_s <= row["open_s"] and row["close_s"] <= to_s]
+    assert len(mine) > 3
+    return float(sum(row["ok"] for row in mine) / sum(row["queries"] for row in mine))

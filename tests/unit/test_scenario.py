@@ -1,4 +1,5 @@
 import copy
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -323,6 +324,23 @@ def test_the_reference_page_has_every_key_as_it_is_now() -> None:
         "put into docs/reference/scenario.md, between its marks, the output of "
         "python tests/unit/scenario_reference.py"
     )
+
+
+def test_the_schema_says_how_long_times_may_be() -> None:
+    """In every key that ends in `_s`, also in ranges; the grammar has no second type of seconds."""
+    keys: list[tuple[str, set[str]]] = []
+
+    def look(part: Any) -> None:
+        for key, value in part.get("properties", {}).items() if isinstance(part, dict) else ():
+            if key.endswith(("_s", "_bytes")) and key != "budgets_s":
+                keys.append((key, set(re.findall(r'"maximum": ([^,}]+)', json.dumps(value)))))
+        for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+            look(inner)
+
+    look(scenario_schema())
+    assert len(keys) > 60
+    for key, most in keys:
+        assert most and max(map(float, most)) <= (1e9 if key.endswith("_s") else 1e18), key
 
 
 def test_capacity_left_out_comes_from_the_profile(data: dict[str, Any]) -> None:

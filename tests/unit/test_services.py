@@ -126,12 +126,12 @@ def test_first_replicas_are_processes_and_stay_when_the_scenario_is_prepared_aga
 
 
 def test_a_policy_that_does_not_exist_is_refused_before_anything_starts(tmp_path):
-    with pytest.raises(PolicyError, match="no request policy 'neerest'"):
-        prepare(tmp_path, scenario(services__dispatch="neerest"))
+    with pytest.raises(PolicyError, match="no requests policy 'neerest'"):
+        prepare(tmp_path, scenario(policies__requests="neerest"))
     with pytest.raises(PolicyError, match="no orchestrate policy"):
-        prepare(tmp_path, scenario(services__orchestrate="x"))
+        prepare(tmp_path, scenario(policies__orchestrate="x"))
     with pytest.raises(PolicyError, match="there is no such file"):
-        prepare(tmp_path, scenario(services__dispatch="x.json"))
+        prepare(tmp_path, scenario(policies__requests="x.json"))
 
 
 # the controller's part
@@ -172,9 +172,9 @@ def placed(replicas, services):
 
 
 def test_a_system_that_runs_keeps_its_policies_until_they_are_switched(tmp_path):
-    first = scenario(services__dispatch="greedy", services__orchestrate="none")
+    first = scenario(policies__requests="greedy", policies__orchestrate="none")
     prepare(tmp_path, first, gateways=2).close()
-    changed = scenario(services__dispatch="closest", services__orchestrate="autoscaler")
+    changed = scenario(policies__requests="closest", policies__orchestrate="autoscaler")
     store = prepare(tmp_path, changed, gateways=2, given=None)  # as `up` does where it runs already
     assert (store.policy("requests"), store.policy("orchestrate")) == ("greedy", "none")
     store.set_policy("requests", str(tmp_path / "gone.json"))  # one that cannot be used goes with the change
@@ -374,7 +374,7 @@ def site():
     made = []
 
     def make(policy="greedy"):
-        loaded = policies.load("dispatch", policy, "requests", live=True)
+        loaded = policies.load("requests", policy, live=True)
         core = RequestCore(services_of(scenario()), 0, loaded, 0)
         for replica in core.replicas.values():
             replica.up = True
@@ -471,7 +471,7 @@ def test_a_policy_may_hold_a_request_and_one_that_fails_is_replaced_by_the_cloud
 def test_a_second_policy_is_asked_the_same_and_only_compared(site):
     core = site("closest")
     put(core, "a")
-    core.watch_with(policies.load("dispatch", "cloud-only", "requests", live=True))
+    core.watch_with(policies.load("requests", "cloud-only", live=True))
     for service in (CAMERA, CAMERA, PLATES):
         before = ask(core, service)
         assert before.replica == ("a" if service == CAMERA else "plates@cloud")
@@ -501,14 +501,14 @@ def test_measured_times_move_the_estimates(site):
     assert core.service_s[PLATES] == pytest.approx(0.03)
 
 
-@pytest.mark.parametrize("name", policies.names("dispatch", "requests", live=True))
+@pytest.mark.parametrize("name", policies.names("requests", live=True))
 def test_every_request_policy_decides_on_live_services(name):
-    rehearse(services_of(scenario()), policies.load("dispatch", name, "requests", live=True))
+    rehearse(services_of(scenario()), policies.load("requests", name, live=True))
 
 
 def test_a_policy_that_is_told_all_rates_does_not_run_live():
     with pytest.raises(PolicyError, match="simulation only"):
-        policies.load("dispatch", "gsp-ss", "requests", live=True)
+        policies.load("requests", "gsp-ss", live=True)
 
 
 @pytest.mark.parametrize("name", policies.names("orchestrate", live=True))

@@ -83,7 +83,18 @@ def test_links_in_a_loop_share_a_level():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"links.2.over": ["lan-{site}", "wam"]}, "links[2].over: unknown cable 'wam'"),
+        (
+            {"links.2.over": ["lan-{site}", "wann"]},
+            "links[2].over: unknown cable 'wann'; did you mean 'wan'? (a cable is declared among links: "
+            "{name: wann, bandwidth_bps: …})",
+        ),
+        ({"links.2.over": "wann"}, "links[2].over: unknown cable 'wann'; did you mean 'wan'?"),
+        (
+            {"links.2.over": "lam-{site}"},
+            "links[2].over: unknown cable 'lam-access-0'; did you mean 'lan-{site}'? (a cable is "
+            'declared among links: {name: "lam-{site}", bandwidth_bps: …})',
+        ),
+        ({"links.0.name": "lan-access-0"}, "links[2].over: unknown cable 'lan-access-1'"),
         ({"links.3.over": ["wan", "wan"]}, "'wan' twice"),
         ({"links.2.bandwidth_bps": "1Mbps"}, "links[2].bandwidth_bps: the cables it runs over have it"),
         ({"links.1.name": "lan-access-0"}, "a second cable 'lan-access-0'"),
@@ -94,6 +105,16 @@ def test_what_is_wrong_with_cables_is_said(change, says):
     with pytest.raises(ScenarioError) as error:
         three_tier(**change)
     assert says in str(error.value), str(error.value)
+
+
+def test_cables_that_nothing_runs_over_are_said():
+    spare = [{"name": "wann"}, {"name": "lam-{site}"}]
+    scenario = three_tier(links=[*links(), *spare])
+    said = [line for line in runs.notes(scenario, "streams", "simulate") if "nothing runs over" in line]
+    assert said == [
+        f"links: nothing runs over cable {each['name']!r}; remove it, or name it in `over`" for each in spare
+    ]
+    assert not [line for line in runs.notes(three_tier(), "streams", "simulate") if "nothing" in line]
 
 
 def test_one_bandwidth_for_both_directions_is_one_link():
@@ -117,11 +138,6 @@ def test_one_bandwidth_for_both_directions_is_one_link():
         _, outcome = run(ew.load_scenario("tiny", data | sized), "closest")
         delays_s.append(np.nanmean([mean_s or np.nan for mean_s in outcome.streams["delay_mean_s"]]))
     assert delays_s[1] > 1.1 * delays_s[0]
-    mixed = {f"links.{k}": each for k, each in enumerate(
-        [{"site": "*", "cluster": "near", "over": "one"}, {"site": "*", "cluster": "far", "over": "one",
-          "shared": "both"}])}  # fmt: skip
-    with pytest.raises(ScenarioError, match="'one' is shared by 'each' direction and by 'both'"):
-        ew.load_scenario("tiny", mixed)
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "ps"])
@@ -248,3 +264,19 @@ def test_what_a_worker_gathers_for_its_batch_is_lost_when_the_stream_moves(shari
     (found,) = simulation.truth
     assert (found.ok, found.failed, found.rejected) == (10, 10, 0)
     assert sharing == "none" or (simulation.carrier.wires.net.messages.number == -1).all()
+
+
+def test_what_a_stream_had_under_way_when_it_moved_is_lost_however_links_are_shared():
+    """Queries reach the first link 3 s after they set out; the way fails after 10 s, and ten go elsewhere."""
+    stream = Stream(0, 0, "", "detection", 0.0, 20.0, 1.0, 1e4, 100.0, 20.0)
+    found = []
+    for sharing in ("none", "fifo", "ps"):
+        changes = {"sharing": sharing, "telemetry.lag_s": 0, "sites.site.access_delay_s": "3s"}
+        scenario = replace(
+            ew.load_scenario("tiny", changes), timeline=(LinkChange(10.0, "site", "near", up=False),)
+        )
+        simulation = Simulation(scenario, policies.load("dispatch", "closest"), 5, [stream])
+        simulation.run()
+        (truth,) = simulation.truth
+        found.append((int(truth.ok), int(truth.failed), int(truth.rejected)))
+    assert found == 3 * [(17, 3, 0)]

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 import edgewise as ew
 from edgewise import policies
 from edgewise.core.dispatch.events import Bind
+from edgewise.core.grants import LEASE_S, RENEW_S, Grants, Leases
 from edgewise.errors import ScenarioError
 from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.model.work import Stream
@@ -92,6 +93,53 @@ def test_a_worker_that_starts_again_hears_what_it_had_granted():
     run.run_until(18.0)
     check(run)
     whole(run.run())
+
+
+def test_grants_outlive_long_periods_of_telemetry():
+    """However seldom workers tell what they measured, no gateway that lives is forgotten."""
+    capacity_qps = float(simulation_of(SCENARIO, policy, 0, streams=[]).world.capacity_qps.max())
+    long = [stream(i, i, rate_qps=0.6 * capacity_qps, open_s=1.0 + 12.0 * i, close_s=55.0) for i in range(2)]
+    rare = replace(SCENARIO, telemetry_period_s=4 * LEASE_S)
+    run = simulation_of(rare, policy, 0, streams=long)
+    run.run_until(12.0)  # nothing but renewals happens between the first opening and the second
+    held = max(grants.total_qps(12.0) for grants in run._grants)
+    assert held == pytest.approx(0.6 * capacity_qps, rel=0.5)
+    run.run_until(50.0)
+    check(run)
+    assert pytest.approx(LEASE_S) == 3 * RENEW_S  # two renewals may get lost
+
+
+def test_who_was_not_heard_for_the_time_of_a_lease_holds_nothing():
+    grants = Grants(100.0)
+    assert grants.grant(0.0, "one", "1", 60.0) and not grants.grant(0.0, "other", "1", 60.0)
+    assert grants.renew(LEASE_S / 2, "one", {"1": 60.0}, requests_qps=10.0) == []
+    assert grants.total_qps(1.5 * LEASE_S) == 70.0
+    assert grants.total_qps(1.6 * LEASE_S) == 0.0
+    assert grants.grant(1.6 * LEASE_S, "other", "1", 60.0)
+
+
+class Binding:
+    """Says of streams what it is given."""
+
+    def __init__(self, bindings, refused):
+        self.bindings, self.refused = bindings, refused
+
+    def final(self, stream_id):
+        return stream_id in self.refused
+
+
+def test_a_stream_is_over_when_its_refusal_is_final_and_it_never_had_a_worker():
+    core = Binding({1: 0}, {2: "capacity"})
+    leases = Leases(core)
+    assert leases.over(2) and not leases.over(1)
+    assert not leases.answered(1, 0, granted=True)
+    core.refused[1] = core.bindings.pop(1) or "capacity"  # its worker was lost
+    assert not leases.over(1)
+    leases.closed(1)
+    del core.refused[1]
+    assert not leases.answered(1, 0, granted=True)  # that was on its way while it was closed
+    core.refused[1] = "capacity"
+    assert leases.over(1)
 
 
 def check(run):

@@ -6,15 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from streaming_example import (
-    edge_network,
-    example_job,
-    example_network,
-    small_case,
-    streaming_jobs,
-    view_of,
-    whole_job,
-)
 
 from edgewise import policies
 from edgewise.config import load_scenario
@@ -27,6 +18,15 @@ from edgewise.policies.place.exact import optimum
 from edgewise.policies.place.joint import Joint
 from edgewise.sim.pipelines import simulate_streaming
 from edgewise.workloads.pipelines import pipelines_of, recognition_graph
+from streaming_example import (
+    edge_network,
+    example_job,
+    example_network,
+    small_case,
+    streaming_jobs,
+    view_of,
+    whole_job,
+)
 
 QUICK = {"joint": lambda: Joint(effort=20_000)}
 

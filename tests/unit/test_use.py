@@ -52,7 +52,7 @@ def test_what_is_noted_of_holders_is_what_the_ledger_held() -> None:
 
     scenario = parse_scenario(five_kinds(JOBS, timeline=[(10.0, False), (20.0, True)]), "mixed")
     work, chosen = runs.assigned(scenario, {})
-    makers = {decision: runs.maker(work, decision, each)[1] for decision, each in chosen.items()}
+    makers = {decision: runs.maker(decision, each)[1] for decision, each in chosen.items()}
     run = JointRun(scenario, runs.beside(scenario, work), makers, 0)
     seen, step = [], run.joint.step
 
@@ -156,20 +156,20 @@ def test_shared_links_say_what_they_sent() -> None:
 
 ALONE = {
     "services in slots": (
-        "edge-cloud", {"duration_s": 100, "services.orchestrate": "autoscaler"}, "services"
+        "edge-cloud-published", {"duration_s": 100, "policies.orchestrate": "autoscaler"}, "services"
     ),
     "services": (
         "edge-cloud",
         {
-            "duration_s": 50, "services.gateways": "per_site", "services.dispatch": "deadline-queue",
+            "duration_s": 50, "policies.requests": "deadline-queue",
             "services.cores_held": "life", "services.initial_share": 0.2,
-            "services.orchestrate": "autoscaler",
+            "policies.orchestrate": "autoscaler",
         },
         "services",
     ),
     "pipelines": ("recognition", {"pipelines.0.count": 6}, "pipelines"),
-    "jobs": ("deferrable", {"jobs.room": "nodes"}, "jobs"),
-    "jobs in a pool": ("deferrable", {}, "jobs"),
+    "jobs": ("deferrable", {}, "jobs"),
+    "jobs in a pool": ("deferrable-published", {}, "jobs"),
 }  # fmt: skip
 
 
@@ -226,7 +226,7 @@ def test_what_each_engine_does_alone_is_what_a_run_of_its_work_does() -> None:
         simulate_split(load("split", "nona-queues"), program, queries, seed, telemetry) for seed in (1, 2)
     ]
     assert found["time_s"].to_pylist() == [*wanted[0].time_s.tolist(), *wanted[1].time_s.tolist()]
-    scenario = ew.load_scenario("deferrable", {"jobs.room": "nodes"})
+    scenario = ew.load_scenario("deferrable")
     jobs = jobs_of(scenario)
     slot_s, ledger = jobs.pattern.slot_s, NodeLedger(scenario.topology.nodes)
     core = DeferCore(Slots(slot_s), ledger, load("defer", "tetris"), key=Key(4))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edgewise.errors import EdgewiseError
-from edgewise.reproduce import run
-from edgewise.reproduce.cases.osdec import TRAINED
+from edgewise_studies import run
+from edgewise_studies.papers.osdec import TRAINED
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST_BYTES = 3_500_000  # 2.3 MB of it are policies that are trained already
@@ -19,13 +19,19 @@ FRESH = (2_000_000,)
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The wheel, built as `pip wheel .` builds it."""
+def wheels(tmp_path_factory):
+    """The wheels of edgewise and of the studies, built as `pip wheel` builds them."""
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (made,) = folder.glob("*.whl")
-    return made
+    for project in (ROOT, ROOT / "studies"):
+        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+        subprocess.run(build, cwd=project, check=True, capture_output=True)
+    edgewise, studies = sorted(folder.glob("*.whl"))
+    return edgewise, studies
+
+
+@pytest.fixture
+def wheel(wheels):
+    return wheels[0]
 
 
 def test_the_wheel_is_small_and_holds_what_is_used_after_installing(wheel):
@@ -34,12 +40,14 @@ def test_the_wheel_is_small_and_holds_what_is_used_after_installing(wheel):
         files = {name.removeprefix("edgewise/") for name in archive.namelist()}
     assert {"data/policies/defer/osdec.onnx.xz", "data/scenarios/tiny.yaml", "cli/__init__.py"} <= files
     evidence = {path.name for path in (ROOT / "docs/results/osdec/training").iterdir()}
+    assert not [name for name in files if "studies" in name or "reproduce" in name]
     assert len(evidence) == 148 and evidence.isdisjoint(Path(name).name for name in files)
 
 
-def test_a_wheel_measures_quickly_with_the_policies_that_ship(wheel, tmp_path):
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "packages")
+def test_wheels_measure_quickly_with_the_policies_that_ship(wheels, tmp_path):
+    for each in wheels:
+        with zipfile.ZipFile(each) as archive:
+            archive.extractall(tmp_path / "packages")
     own = {name: value for name, value in os.environ.items() if name != "EDGEWISE_EVIDENCE"}
     done = subprocess.run(
         [sys.executable, "-m", "edgewise", "reproduce", "osdec", "--quick", "--seeds", "2000000:2000001"],

@@ -20,7 +20,7 @@ def test_a_pod_simulates_with_the_kernels_of_its_image(cluster, image):
     inside = {
         "name": "c", "image": image.name, "imagePullPolicy": "Never",
         "args": ["simulate", "tiny", "--policy", "lookahead", "--out", "/tmp/out"],
-        "securityContext": {"runAsUser": 65534, "readOnlyRootFilesystem": True},
+        "securityContext": {"runAsNonRoot": True, "readOnlyRootFilesystem": True},
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }  # fmt: skip
     spec = {"restartPolicy": "Never", "containers": [inside], "volumes": [{"name": "tmp", "emptyDir": {}}]}

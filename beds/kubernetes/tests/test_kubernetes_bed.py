@@ -191,21 +191,17 @@ def test_without_the_api_server_pods_go_on(cluster, pods):
 
 def test_a_frozen_node_keeps_its_pods_and_answers_nothing(cluster, pods):
     before = cluster.get("pod", "c")["metadata"]["uid"]
-    cluster.nodes["n3"].freeze()
-    try:
+    with cluster.frozen("n3"):
         assert fetch(cluster, "a", pods["c"], seconds=1) is None
         cluster.wait(lambda: "n3" not in cluster.ready(), 60, "n3 to be NotReady")
-    finally:
-        cluster.nodes["n3"].back()
     cluster.wait(lambda: "n3" in cluster.ready(), 60, "n3 to be Ready")
     assert fetch(cluster, "a", pods["c"]) == "c" and cluster.get("pod", "c")["metadata"]["uid"] == before
 
 
 def test_a_lost_node_is_noticed_and_comes_back(cluster, pods):
-    cluster.nodes["n2"].lose()
-    assert not groups.processes("n2") and fetch(cluster, "a", pods["b"], seconds=1) is None
-    cluster.wait(lambda: "n2" not in cluster.ready(), 60, "n2 to be NotReady")
-    cluster.nodes["n2"].back()
+    with cluster.lost("n2"):
+        assert not groups.processes("n2") and fetch(cluster, "a", pods["b"], seconds=1) is None
+        cluster.wait(lambda: "n2" not in cluster.ready(), 60, "n2 to be NotReady")
     cluster.wait(lambda: "n2" in cluster.ready(), 60, "n2 to be Ready")
     pods["b"] = running(cluster, "b")["b"]  # it has another address now
     assert fetch(cluster, "a", pods["b"]) == "b"
@@ -260,5 +256,5 @@ def test_two_beds_never_run_at_once(cluster):
         pass
     done = subprocess.run([sys.executable, "-m", "beds.kubernetes", "up", "--nodes", "1"],
                           cwd=REPOSITORY, capture_output=True, text=True, check=False)  # fmt: skip
-    assert done.returncode == 1 and "runs already" in done.stderr
+    assert done.returncode == 1 and "runs already" in done.stderr and "pytest" in done.stderr
     assert len(cluster.ready() & set(cluster.nodes)) == 3  # the one that runs is unharmed

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import ssl
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import grpc
 
-from picker_conformance.conversation import Request
-from picker_conformance.suite import PROTOCOL, Bench, Case, Level, Outcome, Result, run
+from picker_conformance.messages import Request
+from picker_conformance.suite import CHANNEL, PROTOCOL, Bench, Case, Level, Outcome, Result, run
 
 EXAMPLES = """examples:
   picker-conformance --target 127.0.0.1:9002
@@ -57,6 +59,15 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the suite; the exit status says whether the picker conforms."""
+    try:
+        _main(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(2)
+
+
+def _main(arguments: Sequence[str] | None) -> None:
     made = parser()
     options = made.parse_args(arguments)
     if options.list:
@@ -93,28 +104,28 @@ async def _run(options: argparse.Namespace, states: dict[str, str]) -> list[Resu
     body = options.body.read_bytes() if options.body else json.dumps(
         {"model": options.model, "prompt": "Hello", "max_tokens": 8}
     ).encode()  # fmt: skip
-    async with _channel(options, options.target) as channel:
-        async with asyncio.timeout(options.patience):
-            await channel.channel_ready()
-        health = _channel(options, options.health) if options.health else channel
-        bench = Bench(
-            channel, health, Request(body=body, path=options.path),
-            tuple(each.strip() for each in options.endpoints.split(",") if each.strip()),
-            states, options.patience,
-        )  # fmt: skip
+    async with _channel(options, options.target) as channel, asyncio.timeout(options.patience):
+        await channel.channel_ready()
 
-        def chosen(each: Case) -> bool:
-            return not options.only or each.id.startswith(tuple(options.only))
+    def chosen(each: Case) -> bool:
+        return not options.only or each.id.startswith(tuple(options.only))
 
+    async with Bench(
+        partial(_channel, options, options.target),
+        partial(_channel, options, options.health or options.target),
+        Request(body=body, path=options.path),
+        tuple(each.strip() for each in options.endpoints.split(",") if each.strip()),
+        states, options.patience,
+    ) as bench:  # fmt: skip
         return await run(bench, chosen, _say)
 
 
 def _channel(options: argparse.Namespace, target: str) -> grpc.aio.Channel:
     if not (options.tls or options.ca):
-        return grpc.aio.insecure_channel(target)
+        return grpc.aio.insecure_channel(target, options=CHANNEL)
     host, _, port = target.rpartition(":")
     roots = options.ca.read_bytes() if options.ca else ssl.get_server_certificate((host, int(port))).encode()
-    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(roots))
+    return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(roots), options=CHANNEL)
 
 
 def _say(result: Result) -> None:

@@ -5,17 +5,29 @@ from __future__ import annotations
 import asyncio
 import enum
 import shlex
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar
 
 import grpc
 
-from picker_conformance.conversation import FULL_DUPLEX, Closed, Conversation, Request, Silence
+from picker_conformance.conversation import Closed, Conversation, Silence
+from picker_conformance.messages import FULL_DUPLEX, Request
 
 PROTOCOL = "endpoint picker protocol v1.0.0"
 EXT_PROC = "external_processor.proto"
 MODES = "processing_mode.proto"
+BASE = "base.proto"
 HEALTH = "gRPC Health Checking Protocol"
+GRPC = "gRPC over HTTP2"
+
+Of = TypeVar("Of")
+Came = TypeVar("Came")
+
+# A connection of its own for each channel; cases judge how large an answer is, not gRPC.
+CHANNEL = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1))
+# Of one connection: a server may allow no more than a hundred, and a proxy then opens further ones.
+STREAMS_A_CONNECTION = 64
 
 
 class Level(enum.StrEnum):
@@ -93,27 +105,43 @@ def case(id: str, level: Level, source: str, sentence: str) -> Callable[..., Cal
 
 @dataclass
 class Bench:
-    """What a case has in hand.
+    """What a case has in hand; connections end with the block.
 
     Attributes:
-        channel: to the picker's external processing service.
-        health: to its health service; often the same.
+        connect: opens a connection to the picker's external processing service.
+        connect_health: to its health service; often the same.
         request: what clients of this picker send.
         pool: its ready endpoints as `ip:port`, where the caller named them.
         enter: a command for each state that the picker's world can be brought into.
         patience_s: most that one answer may take.
     """
 
-    channel: grpc.aio.Channel
-    health: grpc.aio.Channel
+    connect: Callable[[], grpc.aio.Channel]
+    connect_health: Callable[[], grpc.aio.Channel]
     request: Request = field(default_factory=Request)
     pool: tuple[str, ...] = ()
     enter: Mapping[str, str] = field(default_factory=dict)
     patience_s: float = 5.0
 
-    def talk(self, mode: int = FULL_DUPLEX, patience_s: float | None = None) -> Conversation:
-        """A new stream."""
-        return Conversation(self.channel, mode, patience_s or self.patience_s)
+    async def __aenter__(self) -> Self:
+        self.health = self.connect_health()
+        self._connections = [self.connect()]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for each in (self.health, *self._connections):
+            await each.close()
+
+    def talk(self, mode: int = FULL_DUPLEX, patience_s: float | None = None, beside: int = 0) -> Conversation:
+        """A new stream.
+
+        Args:
+            beside: how many the case has open already; beyond those of one connection another is opened.
+        """
+        connection = beside // STREAMS_A_CONNECTION
+        while len(self._connections) <= connection:
+            self._connections.append(self.connect())
+        return Conversation(self._connections[connection], mode, patience_s or self.patience_s)
 
     async def endpoints(self, least: int = 1, asks: int = 24) -> list[str]:
         """Endpoints that are ready: those that the caller named, or those that the picker picks.
@@ -162,6 +190,16 @@ def require(holds: bool, otherwise: str) -> None:
     """Fail the case unless it holds."""
     if not holds:
         raise Failed(otherwise)
+
+
+async def at_once(one: Callable[[Of], Coroutine[Any, Any, Came]], each: Iterable[Of]) -> list[Came]:
+    """What many do side by side; the first that fails ends the others, which may be waiting for it."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(of)) for of in each]
+    except ExceptionGroup as several:
+        raise several.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 async def judge(case: Case, bench: Bench) -> Result:

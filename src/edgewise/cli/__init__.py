@@ -9,15 +9,16 @@ from edgewise.cli import (  # each brings its commands
     controller as controller,
     live as live,
     profile as profile,
-    reproduce as reproduce,
     running as running,
     standalone as standalone,
+    standard,
     sweeps as sweeps,
     switch as switch,
     traffic as traffic,
+    train as train,
     verbs as verbs,
 )
-from edgewise.cli.output import PANELS as PANELS, app as app, err
+from edgewise.cli.output import PANELS as PANELS, app as app, err, explain as explain
 from edgewise.cli.profile import say_when_compiling
 from edgewise.errors import EdgewiseError
 
@@ -27,22 +28,15 @@ def _fail(message: str) -> NoReturn:
     sys.exit(2)
 
 
-def explain(error: OSError) -> str:
-    """What happened: not every `OSError` is about a file, time-outs and broken connections are such too."""
-    if isinstance(error, ConnectionError | TimeoutError):
-        return f"{str(error) or type(error).__name__}: the other side did not answer, or hung up; see its log"
-    why = error.strerror or str(error)
-    if error.filename is None:
-        return why
-    path = isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError | IsADirectoryError)
-    return f"{error.filename}: {why}{'; check the path and its rights' if path else ''}"
-
-
 def main() -> None:
     """Run the command line; errors meant for the user become one message and exit status 2."""
+    standard.make_usable()
     say_when_compiling()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # what cannot be written is said while something can
     except EdgewiseError as error:
         _fail(str(error))
     except ModuleNotFoundError as error:  # commands of the live system import what they need

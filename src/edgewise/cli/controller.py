@@ -6,7 +6,6 @@ The folder of a system says where its controller is, and who may ask.
 import asyncio
 import json
 import re
-import sys
 import time
 import uuid
 from collections import Counter
@@ -178,7 +177,7 @@ def _who(owners: Iterable[str]) -> str:
     return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items())
 
 
-wide = Console(width=None if sys.stdout.isatty() else 160)
+wide = Console(width=None if out.is_terminal else 160)
 job_app = typer.Typer(
     no_args_is_help=True, help="One deferrable job.", epilog="Example: edgewise job output 1"
 )

@@ -12,8 +12,8 @@ from rich.markup import escape
 
 from edgewise import policies
 from edgewise.cli.controller import DEFAULT, FAILED, Folder, call, failing, follow, show_nodes
-from edgewise.cli.output import app, check_folder, err, extra, note, out, show as show_table
-from edgewise.cli.running import show_pipelines
+from edgewise.cli.output import app, check_folder, err, note, out, show as show_table
+from edgewise.cli.running import pipelines_of, show_pipelines
 from edgewise.cli.standalone import (
     GrpcPort,
     Host,
@@ -32,9 +32,11 @@ from edgewise.cli.verbs import (
     by_decision,
     load as load_changed,
 )
-from edgewise.errors import EdgewiseError, RunError
+from edgewise.errors import EdgewiseError, PolicyError, RunError, extra
 from edgewise.model.grammar.scenario import LIVE, not_run
 from edgewise.model.scenario import Scenario
+from edgewise.model.ways import unused_cables
+from edgewise.report import records
 
 OUTCOMES = ("arrived", "in time", "late", "dropped", "failed")
 Restore = Annotated[bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")]
@@ -72,14 +74,16 @@ def up(
     """
     from edgewise.cli import waiting
     from edgewise.runtime.compiling import needed_by
-    from edgewise.runtime.controller import graphs, nursery, plan
+    from edgewise.runtime.controller import graphs, nursery, plan, switching
     from edgewise.runtime.serving import Listen
 
     if models is not None and not models.is_dir():
         raise RunError(f"--models {models}: no such folder")
+    records.refuse_others("--state", folder, "a live system")
     loaded = load_changed(scenario, changes)
     runs = LIVE if loaded.topology.sites else LIVE[:2]  # all come through gateways, or run beside them
     note([*not_run(loaded.spec, runs, "edgewise up"), *graphs.not_served(loaded), *unlike(loaded)])
+    note(unused_cables(loaded.spec, loaded.topology))
     given = deciding(loaded, by_decision(policy))
     wanted = plan.deciding(loaded, given)
     if restore:
@@ -89,13 +93,17 @@ def up(
         names=tuple(names or ()), open=anyone,
     )  # fmt: skip
     again = nursery.is_running(folder)
+    left = {} if again else plan.policies_left(folder)
     if again and where.token != waiting.token_of(folder):
         raise RunError("token: cannot change while the system runs; edgewise down, then up")
     needed_by(loaded, wanted.items(), partial(err.print, COMPILING))
+    later = go_on(loaded, wanted, given, left)
     store = plan.prepare(
-        folder, loaded, given=None if again else given, models=models, gateways=gateways,
+        folder, loaded, given=None if again or left else given, models=models, gateways=gateways,
         emulation=plan.Emulation(emulate, seed), where=where, otlp=otlp,
     )  # fmt: skip
+    for decision in later:
+        switching.switch_later(store, decision, given[decision])
     rows = store.processes()
     if not again:
         waiting.check_ports(rows)
@@ -114,8 +122,8 @@ def up(
     if again:
         out.print("it runs already: what changed is replaced, one process after another")
         waiting.wait_until_changed(folder)
-        stated = ("requests", "orchestrate") if loaded.spec.services is not None else ()
-        for decision in dict.fromkeys((*stated, *given)):  # the others stay as they are
+        stated = dict.fromkeys((*loaded.spec.named_policies, *given))  # the others stay as they are
+        for decision in (each for each in stated if each in wanted):
             switch(folder, "policies", decision, wanted[decision])
     else:
         out.print("starting: networks are loaded")
@@ -138,9 +146,7 @@ def unlike(scenario: Scenario) -> list[str]:
 
 
 def deciding(scenario: Scenario, given: Mapping[str | None, str]) -> dict[str, str]:
-    """Policies by decision of a live system, of `policies.RUNNING`.
-
-    Where a scenario has services and no streams, dispatch is that of requests.
+    """Policies by decision of a live system.
 
     Args:
         given: by decision; by None for the first decision of the scenario's work.
@@ -150,11 +156,39 @@ def deciding(scenario: Scenario, given: Mapping[str | None, str]) -> dict[str, s
     first = "dispatch" if "streams" in scenario.spec.holds else "requests"
     found: dict[str, str] = {}
     for each, name in given.items():
-        decision = first if each in (None, "dispatch") else str(each)
+        decision = first if each is None else policies.check_decision(each)
         if decision in found:
             raise EdgewiseError(f"--policy {each}={name}: {decision} is given twice")
         found[decision] = policies.located(name)
     return found
+
+
+def go_on(
+    scenario: Scenario, wanted: Mapping[str, str], given: Mapping[str, str], left: Mapping[str, str]
+) -> list[str]:
+    """Say which policies of a system that did not come to its end go on, and which are switched once it runs.
+
+    Args:
+        wanted: by decision what would decide, had it ended; `given`: those of them that `up` was told.
+        left: what decided.
+    Returns:
+        the decisions to be switched.
+    Raises:
+        PolicyError: one that goes on cannot be used any more.
+    """
+    from edgewise.runtime.compiling import needed_by
+
+    kept = {decision: name for decision, name in left.items() if decision in wanted}
+    try:
+        needed_by(scenario, kept.items(), partial(err.print, COMPILING))
+    except PolicyError as error:
+        what = "it decides in a system that was killed"
+        raise PolicyError(f"{error}; {what}: mend it, or edgewise down, then up") from None
+    later = [decision for decision in given if kept.get(decision, given[decision]) != given[decision]]
+    stays = [each for each, name in kept.items() if each not in given and name != wanted[each]]
+    said = [f"{each}: {kept[each]} goes on, which decided before the system was killed" for each in stays]
+    note(said + [f"{each}: {given[each]} takes over from {kept[each]} once it runs" for each in later])
+    return later
 
 
 def switch(folder: Path, what: str, decision: str, name: str, wait: bool = True) -> Any:
@@ -181,12 +215,17 @@ def down(folder: Folder = DEFAULT) -> None:
     waiting.end(folder)
 
 
-@app.command(epilog="Example: edgewise status")
-def status(folder: Folder = DEFAULT) -> None:
+@app.command(epilog="Examples: edgewise status; edgewise status --json")
+def status(
+    folder: Folder = DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything that is known as JSON.")] = False,
+) -> None:
     """Show processes, policy and number of streams; of `edgewise run` nodes, links, pipelines and tasks."""
-    if show_pipelines(folder):
-        return
+    if (pipelines := pipelines_of(folder)) is not None:
+        return print(json.dumps(pipelines, indent=2)) if as_json else show_pipelines(pipelines)
     found = call(folder, "GET", "/v1/status")
+    if as_json:
+        return print(json.dumps(found, indent=2))
     later = {True: ", to be replaced", False: ""}
     rows = (
         (

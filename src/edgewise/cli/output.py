@@ -9,8 +9,7 @@ import json
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
-from typer.core import TyperGroup
 
+from edgewise.cli.offered import Offered
 from edgewise.errors import EdgewiseError, RunError
-from edgewise.report import summary as summaries
+from edgewise.report import decided, records, summary as summaries
 from edgewise.report.schema import WORK
-from edgewise.result import Comparison, Result
+from edgewise.result import Comparison, Result, said_alike
 
 out = Console()
 err = Console(stderr=True)
@@ -41,13 +40,20 @@ PANELS = {
 }
 
 
-class Commands(TyperGroup):
+class Commands(Offered):
     """Commands in panels."""
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; that a connection broke is said: click would take it for its output's."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise EdgewiseError(explain(error)) from error
+
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names in the order of `PANELS`."""
-        listed = " ".join(PANELS.values()).split()
-        return sorted(super().list_commands(ctx), key=listed.index)
+        """Names in the order of `PANELS`, others last."""
+        places = {name: place for place, name in enumerate(" ".join(PANELS.values()).split())}
+        return sorted(super().list_commands(ctx), key=lambda name: places.get(name, len(places)))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command with its panel."""
@@ -66,6 +72,17 @@ app = typer.Typer(
     help="Schedule machine-learning inference over edge and cloud, in simulation and live.",
     epilog="Example: edgewise compare three-tier --policies closest,least-impedance --seeds 0:10",
 )
+
+
+def explain(error: OSError) -> str:
+    """What happened: not every `OSError` is about a file, time-outs and broken connections are such too."""
+    if isinstance(error, ConnectionError | TimeoutError):
+        return f"{str(error) or type(error).__name__}: the other side did not answer, or hung up; see its log"
+    why = error.strerror or str(error)
+    if error.filename is None:
+        return why
+    path = isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError | IsADirectoryError)
+    return f"{error.filename}: {why}{'; check the path and its rights' if path else ''}"
 
 
 def note(lines: Sequence[str]) -> None:
@@ -87,19 +104,20 @@ def show(
     console.print(table)
 
 
-@contextmanager
-def extra(name: str, what: str) -> Iterator[None]:
-    """Around imports that `what` needs the extra `name` for.
+def refuse_given(context: typer.Context, names: Iterable[str], why: str) -> None:
+    """Refuse what was given and would be passed over.
 
+    Args:
+        names: of parameters that do not apply.
+        why: not, and what to do; comes after the name as a user writes it.
     Raises:
-        EdgewiseError: one of them is missing; says what to install.
+        EdgewiseError: one of them was given.
     """
-    try:
-        yield
-    except ImportError as error:
-        if (error.name or "").startswith("edgewise"):
-            raise  # a fault of ours, which no installing mends
-        raise EdgewiseError(f"{what} cannot import {error.name}: pip install 'edgewise[{name}]'") from error
+    for each in context.command.params:
+        source = context.get_parameter_source(each.name or "")
+        if each.name in names and source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT"):
+            named = each.opts[0] if each.param_type_name == "option" else str(each.name).upper()
+            raise EdgewiseError(f"{named}: {why}")
 
 
 def check_file(flag: str, file: Path) -> None:
@@ -110,15 +128,22 @@ def check_file(flag: str, file: Path) -> None:
     """
     if file.is_dir():
         raise RunError(f"{flag} {file}: is a folder; name a file")
-    check_folder(flag, file.parent)
+    _make_writable(flag, file.parent)
 
 
-def check_folder(flag: str, folder: Path) -> None:
+def check_folder(flag: str, folder: Path, mine: str = "") -> None:
     """Make a folder, and see that it may be written.
 
+    Args:
+        mine: whose it may be, of `records.OWNERS`.
     Raises:
-        RunError: it is a file, or cannot be made or written.
+        RunError: it is a file or something else's, or cannot be made or written.
     """
+    records.refuse_others(flag, folder, mine)
+    _make_writable(flag, folder)
+
+
+def _make_writable(flag: str, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -171,19 +196,18 @@ def progress(counted: bool = True) -> Progress:
 
 
 def show_result(result: Result, comparison: Comparison | None, folder: Path, as_json: bool) -> None:
-    """Save a result and say what it came to."""
+    """Save a result and say what it came to; exit status 1 where a policy decided nothing itself."""
     summary = result.summary()
     rows = () if comparison is None else comparison.rows
     result.save(folder)
     note(summaries.warning(summary))
-    for policy, faults in result.faults.items():
-        why = ", ".join(f"{why} ({count} times)" for why, count in faults.items())
-        what = f"the fallback decided in its place: {why}; edgewise.testing.check_policy says more"
-        note([f"{policy}: {what}"])
+    for line in result.said():
+        note([line])
     if as_json:
         names = ("policy", "rival", "mean", "rival_mean", "difference", "low", "high", "p_holm", "verdict")
         found = {
             "scenario": result.scenario.name,
+            "settings": result.settings,
             "work": result.work,
             "policies": result.policies,
             "fixed": result.fixed,
@@ -194,10 +218,13 @@ def show_result(result: Result, comparison: Comparison | None, folder: Path, as_
             "use": [one._asdict() for one in result.used()],
             "beside": {work: each.summary() for work, each in result.beside.items()},
             "decision_s": result.decision_s,
+            "decided": decided.as_json(result.all_decided),
+            "alike": result.alike,
             "comparison": [{name: getattr(row, name) for name in names} for row in rows],
             "folder": str(folder),
         }
-        return print(json.dumps(found, indent=1))
+        print(json.dumps(found, indent=1))
+        return refuse_undecided(result.undecided())
     _print_summary(result, summary, result.fixed if len(result.policies) > 1 else {})
     for each in result.beside.values():
         _print_summary(each, each.summary(), {})
@@ -207,23 +234,40 @@ def show_result(result: Result, comparison: Comparison | None, folder: Path, as_
         show(refused[0], [tuple(map(str, row.values())) for row in refused], "why streams were refused")
     if rows:
         _print_comparison(result, rows)
+    for line in said_alike(result.alike):
+        out.print(escape(line), highlight=False, soft_wrap=True)
     out.print(f"records, figures and report: [bold]{escape(str(folder))}[/bold]")
+    refuse_undecided(result.undecided())
+
+
+def refuse_undecided(found: Sequence[str]) -> None:
+    """Say of which policies no decision is their own, and exit with status 1 where there is one.
+
+    It is the last thing that a command says: all that it found is said and kept.
+    """
+    for line in found:
+        err.print(f"[red]error:[/red] {escape(line)}", highlight=False, soft_wrap=True)
+    if found:
+        raise typer.Exit(1)
 
 
 def _print_summary(result: Result, summary: Sequence[dict[str, Any]], fixed: Mapping[str, str]) -> None:
     caption = "; ".join([WORK[result.work].about, *(f"{one}: {name}" for one, name in fixed.items())])
-    title = f"{result.work} of scenario {result.scenario.name}, means over seeds"
+    setting = result.settings[result.work]
+    title = f"{result.work} of scenario {result.scenario.name}, {setting}; means over seeds"
     table = Table(title=title, caption=caption, box=None, padding=(0, 1, 0, 0))
     table.add_column("policy", overflow="fold")  # where room is scarce, before figures are cut
-    for heading in (*(measure.heading for measure in result.measures), "runs"):
+    shares = decided.column(result.decided, result.policies)
+    more = [decided.HEADING] if shares else []
+    for heading in (*(measure.heading for measure in result.measures), *more, "runs"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for policy in result.policies:
+    for row, policy in enumerate(result.policies):
         mine = [row for row in summary if row["policy"] == policy]
         cells = []
         for measure in result.measures:
             known = [row[measure.key] for row in mine if row[measure.key] is not None]
             cells.append(measure.shown(sum(known) / len(known) if known else None))
-        table.add_row(escape(policy), *cells, str(len(mine)))
+        table.add_row(escape(policy), *cells, *([shares[row]] if shares else []), str(len(mine)))
     out.print(table)
 
 

@@ -19,10 +19,10 @@ import typer
 from rich.markup import escape
 
 from edgewise import config
-from edgewise.cli.output import app, err, extra, note, out, progress, show
+from edgewise.cli.output import app, check_folder, err, note, out, progress, show
 from edgewise.core.compiled import cache_root
 from edgewise.core.telling import tell_once
-from edgewise.errors import EdgewiseError, ProfileError, RunError
+from edgewise.errors import EdgewiseError, ProfileError, RunError, extra
 
 if TYPE_CHECKING:
     from edgewise.profiling.measure import Measurement
@@ -238,7 +238,7 @@ def kernels(
     """Compile beforehand what simulated and live runs use, for a container image or a read-only machine."""
     from edgewise.precompile import parts  # imports every policy
 
-    into.mkdir(parents=True, exist_ok=True)
+    check_folder("--into", into)
     names, processes = list(parts()), os.cpu_count() or 1
     shares = [names[i::processes] for i in range(processes)]
     with err.status(f"compiling kernels for {len(names)} policies"), ThreadPoolExecutor(processes) as pool:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
 from rich.markup import escape
 
-from edgewise import policies
-from edgewise.cli.output import app, check_folder, err, extra, note, out, show, show_shadows
+from edgewise.cli.output import app, check_folder, err, note, out, refuse_given, show, show_shadows
 from edgewise.cli.verbs import PolicyOption, SetOption, load, parted
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, extra
 from edgewise.model.grammar.pipelines import PipelineSpec
 from edgewise.model.grammar.scenario import BUDGETS_S, not_run
 from edgewise.model.pipelines import Network, network_of, pipeline_of
 from edgewise.model.scenario import Scenario
+from edgewise.policies import USUAL
+from edgewise.report import records
 
 if TYPE_CHECKING:
     from edgewise.core.place import PlacementPolicy
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 DATABASE = "streams.db"
 READ_TEXT = "read-text"  # a scenario that is written when it is asked for, with its frames
-SPLIT = ("nona-queues", "whole-least-loaded")
+SPLIT = (USUAL["split"], "whole-least-loaded")
 BATCHES = 10  # of queries in turn, whose means make the interval of a mean
 
 
@@ -37,6 +38,7 @@ BATCHES = 10  # of queries in turn, whose means make the interval of a mean
     "edgewise run split-inception --queries 100"
 )
 def run(
+    context: typer.Context,
     scenario: Annotated[
         str | None, typer.Argument(help="A scenario with pipelines or graphs, or read-text.")
     ] = None,
@@ -66,8 +68,11 @@ def run(
     Pipelines are profiled, placed and run on a test bed. A split model is cut, and workers
     and a gateway answer queries under each policy given.
     """
+    records.refuse_others("--state", folder, "edgewise run")
     named = [parted(each) for each in policy or ()]
     if resume:
+        left = "is of a new run; leave it out with --resume, which takes up what was left"
+        refuse_given(context, ("scenario", "changes", "queries"), left)
         return _resume(backend, _one(named), shadow, 10.0 if seconds is None else seconds, folder)
     if scenario is None:
         raise EdgewiseError("SCENARIO: is missing; name one with pipelines or graphs, or read-text")
@@ -77,7 +82,11 @@ def run(
     note(not_run(loaded.spec, ("pipelines", "graphs"), "edgewise run"))
     if "split" in dict(named) or "pipelines" not in loaded.spec.holds:
         not_run(loaded.spec, ("graphs",), "edgewise run --policy split")
+        refuse_given(
+            context, ("backend", "seconds", "shadow"), "is of pipelines; leave it out for a split model"
+        )
         return _run_split(loaded, [name for _, name in named] or SPLIT, folder, queries)
+    refuse_given(context, ("queries",), "is of a split model; leave it out for pipelines")
     seconds = loaded.duration_s if seconds is None else seconds
     _run_pipelines(loaded, backend, _one(named), shadow, seconds, folder)
 
@@ -89,11 +98,16 @@ def _one(named: Sequence[tuple[str | None, str]]) -> str:
             raise EdgewiseError(f"--policy {decision}=…: pipelines are placed; use place=NAME")
     if len(named) > 1:
         raise EdgewiseError("--policy: place is given twice")
-    return named[0][1] if named else "otfa"
+    return named[0][1] if named else USUAL["place"]
 
 
-def _chosen(policy: str, shadow: str | None) -> tuple[PlacementPolicy, PlacementPolicy | None]:
-    return policies.load("place", policy), None if shadow is None else policies.load("place", shadow)
+def _chosen(
+    policy: str, shadow: str | None, budget_s: float = BUDGETS_S.place
+) -> tuple[PlacementPolicy, PlacementPolicy | None]:
+    from edgewise.runtime.apart import load as load_policy
+
+    watching = None if shadow is None else load_policy("place", shadow, budget_s)
+    return load_policy("place", policy, budget_s), watching
 
 
 def _run_pipelines(
@@ -102,14 +116,14 @@ def _run_pipelines(
     with extra("place", "run"):
         from edgewise.runtime.pipelines.live import live_pipeline
         from edgewise.runtime.pipelines.meta import MetaStore
-    chosen = _chosen(policy, shadow)
+    budget_s = scenario.spec.live.budgets_s.place
+    chosen = _chosen(policy, shadow, budget_s)
     written, nodes = _written(scenario), network_of(scenario)
     with err.status("profiling each task on one processor"):
         found = [_profiled(spec, float(nodes.speed_ops.max())) for spec in written]
     lives = [live_pipeline(pipeline_of(spec), spec) for spec, _ in found]
     meta = MetaStore(state / DATABASE)
     meta.end_all()
-    budget_s = scenario.spec.live.budgets_s.place
     rates = _measured(meta, nodes, backend, chosen, lives, seconds, budget_s)
     _show_all(rates, nodes, f"{policy} on {backend}", {spec.name: times for spec, times in found})
 
@@ -204,35 +218,66 @@ def _resume(backend: str, policy: str, shadow: str | None, seconds: float, state
         _show(found, nodes.names, nodes.ends.tolist(), f"{policy} on {backend}")
 
 
-def show_pipelines(state: Path) -> bool:
-    """Show what is known of nodes, links, tasks and flows of `edgewise run`; False: there was none."""
+def pipelines_of(state: Path) -> dict[str, Any] | None:
+    """What is known of nodes, links, tasks and flows of `edgewise run`; None: there was none."""
     if not (state / DATABASE).is_file():
-        return False
+        return None
     from edgewise.runtime.pipelines.meta import FlowStatus, LinkStatus, MetaStore, NodeStatus, TaskStatus
 
     meta = MetaStore(_database(state))
+    pipelines = [
+        each._asdict()
+        | {
+            "tasks": [task._asdict() for task in meta.seen(TaskStatus, each.number)],
+            "flows": [flow._asdict() for flow in meta.seen(FlowStatus, each.number)],
+        }
+        for each in meta.pipelines()
+    ]
+    return {
+        "nodes": [each._asdict() for each in meta.seen(NodeStatus)],
+        "links": [each._asdict() for each in meta.seen(LinkStatus)],
+        "pipelines": pipelines,
+        "faults": [each._asdict() for each in meta.faults(time.time() - 86400.0)],
+    }
+
+
+def show_pipelines(found: Mapping[str, Any]) -> None:
+    """Show what `pipelines_of` found."""
     now_s = time.time()
     nodes = (
-        (n.name, f"{n.free_bytes / 1e6:.0f}", n.tasks, f"{n.busy:.2f}", f"{now_s - n.seen_s:.0f}")
-        for n in meta.seen(NodeStatus)
+        (
+            n["name"],
+            f"{n['free_bytes'] / 1e6:.0f}",
+            n["tasks"],
+            f"{n['busy']:.2f}",
+            f"{now_s - n['seen_s']:.0f}",
+        )
+        for n in found["nodes"]
     )
     show(("node", "free MB", "tasks", "busy", "seen s ago"), nodes)
     links = (
-        (f"{x.one}-{x.other}", "up" if x.up else "down", _mbps(x.bandwidth_bps), _mbps(x.rate_bps))
-        for x in meta.seen(LinkStatus)
+        (
+            f"{x['one']}-{x['other']}",
+            "up" if x["up"] else "down",
+            _mbps(x["bandwidth_bps"]),
+            _mbps(x["rate_bps"]),
+        )
+        for x in found["links"]
     )
     show(("link", "state", "bandwidth Mbit/s", "carries Mbit/s"), links)
-    for pipeline in meta.pipelines():
-        out.print(f"\npipeline {pipeline.number} [bold]{escape(pipeline.name)}[/bold]: {pipeline.state}")
-        for task in meta.seen(TaskStatus, pipeline.number):
-            out.print(f"  {task.name} on {task.node}: {task.frames} frames, {1e3 * task.time_s:.1f} ms each")
-        for flow in meta.seen(FlowStatus, pipeline.number):
-            rates = f"{_mbps(flow.rate_bps)} Mbit/s of {_mbps(flow.allowed_bps)}"
-            out.print(f"  {flow.edge} over {flow.links}: {rates}")
-    for fault in meta.faults(now_s - 86400.0):
-        said = f"policy {fault.policy} failed {now_s - fault.at_s:.0f} s ago: {fault.why}; {fault.instead}"
+    for pipeline in found["pipelines"]:
+        name = escape(pipeline["name"])
+        out.print(f"\npipeline {pipeline['number']} [bold]{name}[/bold]: {pipeline['state']}")
+        for task in pipeline["tasks"]:
+            took = f"{task['frames']} frames, {1e3 * task['time_s']:.1f} ms each"
+            out.print(f"  {task['name']} on {task['node']}: {took}")
+        for flow in pipeline["flows"]:
+            rates = f"{_mbps(flow['rate_bps'])} Mbit/s of {_mbps(flow['allowed_bps'])}"
+            out.print(f"  {flow['edge']} over {flow['links']}: {rates}")
+    for fault in found["faults"]:
+        ago = f"{now_s - fault['at_s']:.0f} s ago"
+        said = f"policy {fault['policy']} failed {ago}: {fault['why']}; {fault['instead']}"
         out.print(said, markup=False, style="red", soft_wrap=True)
-    return True
 
 
 def _read_text(folder: Path) -> str:
@@ -307,7 +352,7 @@ def _run_split(scenario: Scenario, names: Sequence[str], folder: Path, queries: 
     from edgewise.report.statistics import mean_interval, quantile_interval
     from edgewise.splitting import splitting
 
-    check_folder("--state", folder)
+    check_folder("--state", folder, "edgewise run")
     with extra("live", "run"):
         from edgewise.runtime.clients.split_trial import TrialSetting, try_split
     found = splitting(scenario)
@@ -327,8 +372,8 @@ def _run_split(scenario: Scenario, names: Sequence[str], folder: Path, queries: 
         rows.append(
             (
                 trial.policy,
-                _ms(mean_interval(means)),
-                _between(quantile_interval(trial.time_s, 0.99)),
+                _ms(mean_interval(means, possible=(0.0, float("inf"))), 2),
+                _ms(quantile_interval(trial.time_s, 0.99), 1),
                 "–" if trial.predicted_s is None else f"{1e3 * trial.predicted_s:.2f}",
                 f"{trial.workers.mean():.1f}",
                 f"{trial.sent_bytes / 1e3:.4g}",
@@ -340,13 +385,7 @@ def _run_split(scenario: Scenario, names: Sequence[str], folder: Path, queries: 
     out.print(f"error: of the outputs, to the whole network's; sub-models, state and logs: {folder}")
 
 
-def _ms(interval: Interval) -> str:
-    """A mean with its 95 % interval, in ms."""
-    half = "" if interval.high is None else f" ± {1e3 * (interval.high - interval.mean):.2g}"
-    return f"{1e3 * interval.mean:.2f}{half}"
-
-
-def _between(interval: Interval) -> str:
-    """A quantile with the ends of its 95 % interval, in ms; ? where the queries are too few."""
-    low, high = ("?" if end is None else f"{1e3 * end:.1f}" for end in (interval.low, interval.high))
-    return f"{1e3 * interval.mean:.1f} ({low}-{high})"
+def _ms(interval: Interval, digits: int) -> str:
+    """A figure with the ends of its 95 % interval, in ms; ? where the queries are too few."""
+    low, high = ("?" if end is None else f"{1e3 * end:.{digits}f}" for end in (interval.low, interval.high))
+    return f"{1e3 * interval.mean:.{digits}f} ({low}-{high})"

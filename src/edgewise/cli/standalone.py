@@ -14,6 +14,7 @@ from edgewise import config
 from edgewise.cli.output import app, note
 from edgewise.errors import EdgewiseError
 from edgewise.model.grammar.scenario import not_run
+from edgewise.policies import USUAL
 
 VARIABLE = "EDGEWISE_TOKEN"
 Host = Annotated[
@@ -22,7 +23,9 @@ Host = Annotated[
 GrpcPort = Annotated[int | None, typer.Option(help="Also serve gRPC; 0 takes a free port.", min=0, max=65535)]
 TokenFile = Annotated[
     Path | None,
-    typer.Option(help=f"File with the bearer token that clients must show; or set {VARIABLE}."),
+    typer.Option(
+        help=f"File with the token that clients must show, or a line NAME TOKEN for each; or set {VARIABLE}."
+    ),
 ]
 TlsCert = Annotated[Path | None, typer.Option(help="Certificate chain, PEM: clients are served with TLS.")]
 TlsKey = Annotated[Path | None, typer.Option(help="Its private key, PEM.")]
@@ -46,7 +49,25 @@ def client_token(file: Path | None) -> str | None:
         EdgewiseError: the file cannot be read, or holds no token.
     """
     found = os.environ.pop(VARIABLE, None)
-    return found if file is None else read_token(file, "--token-file")
+    return found if file is None else read_tokens(file)
+
+
+def read_tokens(file: Path) -> str:
+    """The tokens of a file: one alone, or a line "NAME TOKEN" for each client.
+
+    Raises:
+        EdgewiseError: it cannot be read, or a line is neither.
+    """
+    lines = [line.split() for line in read_text(file, "--token-file").splitlines() if line.strip()]
+    if len(lines) == 1 and len(lines[0]) == 1:
+        return lines[0][0]
+    for number, words in enumerate(lines, 1):
+        if len(words) != 2 or not words[0].isprintable():
+            raise EdgewiseError(f"--token-file {file}, line {number}: must be a client's name and its token")
+    for what, each in (("names", 0), ("tokens", 1)):
+        if len({words[each] for words in lines}) != len(lines) or not lines:
+            raise EdgewiseError(f"--token-file {file}: must hold {what} that differ, one on each line")
+    return "\n".join(map(" ".join, lines))
 
 
 def read_token(file: Path, option: str) -> str:
@@ -55,14 +76,23 @@ def read_token(file: Path, option: str) -> str:
     Raises:
         EdgewiseError: it cannot be read, or holds none.
     """
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "is no text"
-        raise EdgewiseError(f"{option} {file}: cannot be read: {why}; check the path") from None
+    token = read_text(file, option).strip()
     if not token or len(token.split()) != 1:
         raise EdgewiseError(f"{option} {file}: must hold one token and nothing else")
     return token
+
+
+def read_text(file: Path, option: str) -> str:
+    """What a file holds.
+
+    Raises:
+        EdgewiseError: it cannot be read.
+    """
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "is no text"
+        raise EdgewiseError(f"{option} {file}: cannot be read: {why}; check the path") from None
 
 
 @app.command(epilog="Example: edgewise worker my-model.onnx --port 8001")
@@ -108,7 +138,7 @@ def gateway(
             "else the model is called as its variant.",
         ),
     ],
-    policy: Annotated[str, typer.Option(help="A name, or file.py:Class.")] = "least-impedance",
+    policy: Annotated[str, typer.Option(help="A name, or file.py:Class.")] = USUAL["dispatch"],
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8000,
     host: Host = "127.0.0.1",
     grpc_port: GrpcPort = None,
@@ -152,6 +182,7 @@ def gateway(
         tls_key,
         tuple(names or ()),
         anyone,
+        loaded.spec.live.bodies_bytes,
     )
     logs.log_json()
     serving.run(serving.run_gateway(made, where, loaded.telemetry_period_s))

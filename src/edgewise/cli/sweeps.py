@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from edgewise import runs
-from edgewise.cli.output import app, check_folder, command, note, out, progress, show
+from edgewise.cli.output import app, check_folder, command, note, out, progress, refuse_undecided, show
 from edgewise.cli.verbs import (
     JobsOption,
     JsonOption,
@@ -28,6 +28,7 @@ from edgewise.cli.verbs import (
     parsed,
 )
 from edgewise.errors import RunError
+from edgewise.report import decided
 
 if TYPE_CHECKING:
     from edgewise.sweeps import Answer, Points, Target
@@ -84,7 +85,7 @@ def sweep(
 
     place, targets = _place(scenario, "sweep", folder), list(map(sweeps.parse_target, target or ()))
     points = sweeps.Points(
-        scenario, tuple(map(sweeps.parse_vary, vary)), dict([listing(chosen)]) if chosen else (),
+        scenario, tuple(map(sweeps.parse_vary, vary)), () if chosen is None else dict([listing(chosen)]),
         by_decision(policy), targets[0].work if targets else "", tuple(parse_seeds(seeds)), parsed(changes),
         jobs, on, place, resume,
     )  # fmt: skip
@@ -139,7 +140,7 @@ def _place(scenario: str, verb: str, folder: Path | None) -> Path:
     from edgewise.sweeps import FILES
 
     place = folder or Path("runs") / f"{Path(scenario).stem}-{verb}"
-    check_folder("--out", place)
+    check_folder("--out", place, "a sweep")
     if strange := sorted({entry.name for entry in place.iterdir()} - set(FILES)):
         raise RunError(f"--out {place}: holds {strange[0]}, no part of a sweep; choose another folder")
     return place
@@ -165,16 +166,17 @@ def _watched(points: Points) -> Iterator[None]:
 
 def _show(found: Answer, place: Path, as_json: bool) -> None:
     found.save(place)
-    faults = {label: sum(row["faults"] for (_, each, _), row in found.points.rows.items() if each == label)
-              for label in found.points.labels}  # fmt: skip
-    for label, count in faults.items():
-        note([f"{label}: the fallback decided in its place {count} times"] if count else [])
+    stood_in = found.points.decided()
+    for line in decided.lines(stood_in):
+        note([line])
     for point, why in found.points.impossible.items():
         note([f"{', '.join(map(str, point))}: cannot be run: {why}"])
     if as_json:
-        return print(json.dumps(found.summary() | {"folder": str(place)}, indent=1))
+        print(json.dumps(found.summary() | {"folder": str(place)}, indent=1))
+        return refuse_undecided(decided.nothing(stood_in))
     headings, rows = found.shown()
     show(headings, rows, f"scenario {found.points.base.name}, means over {len(found.points.seeds)} seeds")
     for line in found.sentences:
         out.print(escape(line), highlight=False, soft_wrap=True)
     out.print(f"table, figure and report: [bold]{escape(str(place))}[/bold]", soft_wrap=True)
+    refuse_undecided(decided.nothing(stood_in))

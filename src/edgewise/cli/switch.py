@@ -28,8 +28,8 @@ app.add_typer(shadow_app, name="shadow")
 Named = Annotated[
     str,
     typer.Argument(
-        help="[DECISION=]NAME; decisions are dispatch, requests, orchestrate and defer, for a shadow also "
-        "split, and a NAME alone is for the first that the scenario knows. A name may also be file.py:Class "
+        help="[DECISION=]NAME; decisions are dispatch, requests, split, place, orchestrate and defer, and "
+        "a NAME alone is for the first that the scenario knows. A name may also be file.py:Class "
         "or the path of a card.",
         autocompletion=complete_policy,
     ),

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from edgewise import api
 from edgewise.cli.controller import DEFAULT, Folder, call
-from edgewise.cli.output import app, check_folder, command, note, out, show, show_result
+from edgewise.cli.output import app, check_folder, command, note, out, refuse_given, show, show_result
 from edgewise.cli.verbs import (
     JsonOption,
     OutOption,
@@ -34,6 +34,7 @@ BECAME = ("came", "ok", "failed", "refused", "left")  # of work that was brought
     "--from access.log.gz --scenario three-tier --as '/detect*=cars'"
 )
 def record(
+    context: typer.Context,
     target: Annotated[Path, typer.Argument(help="Folder to write to.")],
     folder: Folder = DEFAULT,
     last_s: Annotated[
@@ -64,12 +65,19 @@ def record(
     ] = 15.0,
 ) -> None:
     """Write what came, to the live system or to another one, as a scenario with traces, to replay it."""
+    records.refuse_others("TARGET", target, "a recording")
     if source is not None:
+        refuse_given(
+            context, ("last_s", "folder"), "is of the live system's own traffic; leave it out with --from"
+        )
         return _imported(source, scenario, target, names or [], period_s)
     from edgewise.runtime.clients import recording
 
+    another = "is of another system's traffic; say where that is, --from FILE, or leave it out"
+    refuse_given(context, ("scenario", "names", "period_s"), another)
     made = recording.record(folder, target, last_s)
     left_out = f"; {made.left_out} of tasks or sites that it has not are left out" if made.left_out else ""
+    left_out += f"; {made.later} jobs that start more than a day from now are left out" if made.later else ""
     came = ", ".join(f"{made.came[name]} {name}" for name in CAME)
     out.print(escape(f"{came} over {made.duration_s:.0f} s: {target}{left_out}"), soft_wrap=True)
     if made.came["faults"]:
@@ -86,7 +94,7 @@ def _imported(source: Path, scenario: str | None, target: Path, names: list[str]
     given = [name.rpartition("=")[::2] for name in names]
     if wrong := [text for text, (pattern, name) in zip(names, given, strict=True) if not (pattern and name)]:
         raise EdgewiseError(f"--as {wrong[0]}: write PATTERN=NAME, for example '/detect*=cars'")
-    check_folder("TARGET", target)
+    check_folder("TARGET", target, "a recording")
     made = import_traffic(Source(source, period_s), load_scenario(scenario), target, given)
     out.print(escape(f"{made.written} {made.work} over {made.duration_s:.0f} s: {target}"), soft_wrap=True)
     left = [f"{what} ({count})" for what, count in list(made.left_out.items())[:5]]
@@ -97,6 +105,7 @@ def _imported(source: Path, scenario: str | None, target: Path, names: list[str]
 
 @app.command(epilog="Example: edgewise replay runs/recorded --policies closest,least-impedance")
 def replay(
+    context: typer.Context,
     source: Annotated[Path, typer.Argument(help="What `edgewise record` wrote.")],
     chosen: Annotated[
         str | None, typer.Option("--policies", help="Of one decision, [DECISION=]NAME,NAME,…")
@@ -110,11 +119,18 @@ def replay(
 ) -> None:
     """Play what was recorded again: in simulation under any policy of any decision, or streams live."""
     if not live:
+        refuse_given(
+            context, ("folder",), "is of a live system; add --live to play it there, or leave it out"
+        )
         records.check_place(target or Path("runs") / "any")
-        listed = dict([listing(chosen)]) if chosen else ()
+        listed = dict([listing(chosen)]) if chosen is not None else ()
         result = api.replay(source, listed, seed, fixed=by_decision(policy), command=command())
         show_result(result, None, target or Path("runs") / f"{result.scenario.name}-replay", as_json)
         return None if as_json else _say_brought(source)
+    with_live = (
+        "is of a simulation; leave it out with --live, where the policy decides that `edgewise policy` sets"
+    )
+    refuse_given(context, ("chosen", "policy", "target"), with_live)
     policy = call(folder, "GET", "/v1/policies/dispatch")["policy"]
     from edgewise.runtime.clients import recording
 
@@ -165,6 +181,7 @@ def brought_rows(
 
 @app.command(epilog="Examples: edgewise load; edgewise load camera --rate-qps 60 --seconds 20")
 def load(
+    context: typer.Context,
     service: Annotated[
         str | None,
         typer.Argument(help="A service of the scenario; without any, all work that the scenario says comes."),
@@ -187,6 +204,8 @@ def load(
     from edgewise.runtime.clients import traffic
 
     if service is None:
+        why = "is of the requests of one service; name it, as `edgewise load SERVICE`, or leave it out"
+        refuse_given(context, ("rate_qps", "seconds", "deadline_s", "site"), why)
         return _all_work(folder, seed)
 
     seen = traffic.load(folder, service, rate_qps, seconds, deadline_s, site, seed)

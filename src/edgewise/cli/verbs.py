@@ -13,10 +13,10 @@ from edgewise import api, config, policies, runs
 from edgewise.cli.output import app, command, note, out, progress, show, show_result
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
-from edgewise.policies.registry import KINDS
+from edgewise.model.ways import unused_cables
 from edgewise.report import records
-from edgewise.reproduce.claims import parse_seeds as seeds_of, refuse_test_seeds
 from edgewise.result import report as rewritten
+from edgewise.seeds import parse_seeds as seeds_of, refuse_test_seeds
 
 if TYPE_CHECKING:
     from edgewise.policies.split import SplitPlan
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 def complete_scenario(incomplete: str) -> list[str]:
     """Names of shipped scenarios and scenario files that begin so, for the shell."""
-    names = [name for name in config.shipped_scenarios() if name.startswith(incomplete)]
+    known = (*config.shipped_scenarios(), *config.offered_scenarios())
+    names = [name for name in known if name.startswith(incomplete)]
     return names + glob(f"{incomplete}*.yaml") + [f"{name}/" for name in glob(f"{incomplete}*/")]
 
 
@@ -33,8 +34,7 @@ def complete_policy(incomplete: str) -> list[str]:
     """What may follow in DECISION=NAME,NAME,… or NAME,NAME,…, for the shell."""
     before = incomplete[: max(incomplete.rfind("="), incomplete.rfind(",")) + 1]
     decision = incomplete.partition("=")[0] if "=" in incomplete else "dispatch"
-    kinds = [kind for kind in KINDS if kind[0] == decision or kind == policies.RUNNING.get(decision)]
-    found = [before + name for kind in kinds for name in policies.names(*kind)]
+    found = [before + name for name in policies.names(decision)] if decision in policies.DECISIONS else []
     found += [] if before else [f"{each}=" for each in policies.DECISIONS]
     return sorted(each for each in found if each.startswith(incomplete))
 
@@ -67,7 +67,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as J
 
 @app.command(
     epilog="Examples: edgewise simulate full-edge --set topology.antennas=2 --policy closest; "
-    "edgewise simulate kais-demo --policy dispatch=greedy --policy orchestrate=marginal"
+    "edgewise simulate kais-demo --policy requests=greedy --policy orchestrate=marginal"
 )
 def simulate(
     scenario: ScenarioArgument,
@@ -122,11 +122,9 @@ def compare(
     numbers, loaded = begun(scenario, seeds, changes, folder)
     decision, listed = listing(chosen)
     fixed = by_decision(policy)
-    work, assigned = runs.assigned(loaded, {**fixed, decision: ""}, "edgewise compare", decision)
+    work, assigned = runs.assigned(loaded, fixed, "edgewise compare", decision)
     varied = decision or next(iter(assigned))
-    names = [
-        each for name in listed for each in (runs.names(loaded, work, varied) if name == "all" else [name])
-    ]
+    names = [each for name in listed for each in (runs.names(loaded, varied) if name == "all" else [name])]
     note(runs.notes(loaded, work, "edgewise compare"))
     with progress() as bar:
         task = bar.add_task("runs", total=len(numbers) * len(names))
@@ -147,6 +145,7 @@ def report(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> Non
 def explain(scenario: ScenarioArgument, policy: PolicyOption = None, changes: SetOption = None) -> None:
     """Say what a scenario holds, who decides in it, and the plan of a split that is made beforehand."""
     loaded = load(scenario, changes)
+    note(unused_cables(loaded.spec, loaded.topology))
     decided, chosen = runs.assigned(loaded, by_decision(policy), "edgewise explain")
     out.print(f"[bold]{escape(loaded.name)}[/bold]: {escape(loaded.description)}")
     nodes, sites = len(loaded.topology.nodes), len(loaded.topology.sites)
@@ -154,9 +153,8 @@ def explain(scenario: ScenarioArgument, policy: PolicyOption = None, changes: Se
     rows, together = [], runs.beside(loaded, decided)
     for work in loaded.spec.holds:
         for decision, default in runs.defaults(loaded, work).items():
-            given = chosen.get(f"{work}.{decision}", chosen.get(decision, default))
-            name = given if work in together else default
-            others = [each for each in runs.names(loaded, work, decision) if each != name]
+            name = chosen.get(decision, default) if work in together else default
+            others = [each for each in runs.names(loaded, decision) if each != name]
             rows.append((work, decision, name, ", ".join(others)))
     show(("work", "decision", "policy", "others"), rows)
     if "graphs" in loaded.spec.holds:
@@ -166,7 +164,8 @@ def explain(scenario: ScenarioArgument, policy: PolicyOption = None, changes: Se
 @app.command(epilog="Example: edgewise scenarios")
 def scenarios() -> None:
     """List the shipped scenarios, by the work that they hold."""
-    forms = [config.scenario_form(name) for name in config.shipped_scenarios()]
+    known = (*config.shipped_scenarios(), *config.offered_scenarios())
+    forms = [config.scenario_form(name) for name in known]
     rows = [(form.name, ", ".join(form.holds), form.description) for form in forms]
     show(("scenario", "holds", "what"), sorted(rows, key=lambda row: row[1]))
 
@@ -174,26 +173,22 @@ def scenarios() -> None:
 @app.command(name="policies", epilog="Example: edgewise policies orchestrate")
 def list_policies(
     decision: Annotated[
-        str | None, typer.Argument(help="dispatch, split, place, orchestrate or defer; default: all.")
+        str | None, typer.Argument(help=f"One of {', '.join(policies.DECISIONS)}; default: all.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List every policy that can be named, by what it decides."""
-    if decision is not None and decision not in policies.DECISIONS:
-        raise EdgewiseError(f"unknown decision {decision!r}; use one of {', '.join(policies.DECISIONS)}")
-    kinds = [
-        (work, each) for work in runs.DECISIONS for each in runs.DECISIONS[work] if decision in (None, each)
-    ]
+    chosen = list(policies.DECISIONS) if decision is None else [policies.check_decision(decision)]
     rows = [
-        {"decision": each, "of": work, "policy": name, "what": runs.about(work, each, name)}
-        for work, each in kinds
-        for name in policies.names(*runs.kind_of(work, each))
+        {"decision": each, "of": policies.DECISIONS[each], "policy": name, "what": runs.about(each, name)}
+        for each in chosen
+        for name in policies.names(each)
     ]
     if as_json:
         return print(json.dumps(rows, indent=1))
-    for work, each in kinds:
-        mine = [(row["policy"], row["what"]) for row in rows if (row["of"], row["decision"]) == (work, each)]
-        show((f"{each} ({work})", "what"), mine)
+    for each in chosen:
+        mine = [(row["policy"], row["what"]) for row in rows if row["decision"] == each]
+        show((f"{each} ({policies.DECISIONS[each]})", "what"), mine)
 
 
 @app.command(epilog="Example: edgewise schema > scenario.schema.json")
@@ -225,11 +220,13 @@ def by_decision(given: Sequence[str] | None) -> dict[str | None, Any]:
     """Policies of DECISION=NAME by decision; by None where there is no decision.
 
     Raises:
-        EdgewiseError: one decision is given twice.
+        EdgewiseError: one decision is given twice, or a policy is not named.
     """
     found: dict[str | None, Any] = {}
     for each in given or ():
         decision, names = parted(each)
+        if not names.strip():
+            raise EdgewiseError(f"--policy {each or repr(each)}: names no policy; write [DECISION=]NAME")
         if decision in found:
             raise EdgewiseError(f"--policy {each}: {decision or 'dispatch'} is given twice")
         found[decision] = names
@@ -240,14 +237,18 @@ def listing(given: str) -> tuple[str | None, list[str]]:
     """Decision (None: not said) and names of DECISION=NAME,NAME,….
 
     Raises:
-        EdgewiseError: another decision is named in the middle.
+        EdgewiseError: another decision is named in the middle, or no policy is named.
     """
     decision, names = parted(given)
     found = [name.strip() for name in names.split(",") if name.strip()]
     for name in found:
-        if (parted(name)[0] or "").rpartition(".")[2] in policies.DECISIONS:
+        if parted(name)[0] is not None:
             raise EdgewiseError(f"--policies {given}: is of one decision; hold others with --policy {name}")
-    return decision, found or ["all"]
+    if not found:
+        raise EdgewiseError(
+            f"--policies {given or repr(given)}: names no policy; write [DECISION=]NAME,NAME,…"
+        )
+    return decision, found
 
 
 def parted(given: str) -> tuple[str | None, str]:

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import typer
@@ -11,13 +11,14 @@ from rich.markup import escape
 
 from edgewise.cli.controller import call, failing
 from edgewise.cli.output import err, out
-from edgewise.errors import RunError, UnansweredError
+from edgewise.errors import RunError
 from edgewise.runtime import sqlite
 from edgewise.runtime.backends import alive_handle, holders
-from edgewise.runtime.controller.nursery import end_without_controller, is_running
+from edgewise.runtime.controller.nursery import end_without_controller, is_running, process_of
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.controller.rolling import DONE, FAILED, TRIES, ScenarioChange, read_change, taken
 from edgewise.runtime.logs import said_last
+from edgewise.runtime.reaching import not_started
 from edgewise.runtime.store import Running, Store
 
 LOOK_S, SAY_S, LOADING_S = 0.1, 2.0, 5.0
@@ -131,18 +132,22 @@ def end(folder: Path) -> None:
     Raises:
         RunError: something still does after a minute.
     """
-    if (folder / DATABASE).is_file() and not left_of(folder):
+    if not (folder / DATABASE).is_file():
+        raise not_started(folder)
+    if not left_of(folder):
+        _note_end(folder)
         return out.print(escape(f"nothing runs in {folder}"))
     try:
         call(folder, "POST", "/v1/down")
-    except UnansweredError:
+    except RunError:  # it does not answer, or does not know us: what is in the folder is ours to end
         end_without_controller(folder)
     began_s = said_s = time.monotonic()
     while True:
         left, now_s = left_of(folder), time.monotonic()
         if not left:
+            _note_end(folder)
             return out.print(f"down after {now_s - began_s:.1f} s: everything has ended", highlight=False)
-        if UP not in left:  # nobody else ends them
+        if not is_running(folder):  # nobody else ends them
             end_without_controller(folder, force=now_s - began_s > FORCE_S)
         if now_s - began_s > DOWN_S:
             raise RunError(
@@ -152,6 +157,12 @@ def end(folder: Path) -> None:
             said_s = now_s
             out.print(escape(f"waiting for {', '.join(left)} ({now_s - began_s:.0f} s)"), highlight=False)
         time.sleep(LOOK_S)
+
+
+def _note_end(folder: Path) -> None:
+    """Nothing runs, and nothing is to go on at the next start; what can be written is."""
+    with suppress(sqlite.StoreError), closing(Store(folder / DATABASE)) as store:
+        store.end()
 
 
 def restore_state(folder: Path) -> None:
@@ -188,7 +199,7 @@ def left_of(folder: Path) -> list[str]:
     names = {r.process.port: r.process.name for r in rows}
     found = {r.process.name for r in rows if r.handle and alive_handle(r.handle)}
     left = sorted(found | {names.get(port, f"port {port}") for port in holders(folder)})
-    return left + ([UP] if is_running(folder) else [])
+    return left + ([UP] if process_of(folder) is not None else [])
 
 
 def _read(folder: Path) -> tuple[ScenarioChange, list[Running]]:

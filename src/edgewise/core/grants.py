@@ -3,14 +3,16 @@
 Gateways do not wait for each other. Each binds a stream to where there is room as far as it knows, and asks
 the worker, which knows what all have; where the worker refuses, the gateway has learned something and decides
 again. Streams are granted before they count; the load of requests is what a gateway measured, and leaves that
-much less to streams. A gateway that does not renew is forgotten, so nothing is leaked by one that dies; a
+much less to streams. Every `RENEW_S`, however long a period of telemetry is, a gateway tells each worker all
+that it has there. One that was not heard for `LEASE_S` is forgotten, so nothing is leaked by one that dies; a
 worker that starts again hears from its gateways what they had.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 LEASE_S = 5.0
+RENEW_S = LEASE_S / 3.0  # so that two renewals may get lost before a gateway is forgotten
 TOLERANCE = 1e-9  # relative; a sum of shares may miss the capacity by rounding
 
 
@@ -90,20 +92,39 @@ class GiveBack(NamedTuple):
     worker: int
 
 
+class Binds(Protocol):
+    """What leases ask of the core that binds streams.
+
+    Attributes:
+        bindings: stream id → worker.
+        refused: stream id → reason.
+    """
+
+    bindings: dict[int, int]
+    refused: dict[int, str]
+
+    def final(self, stream_id: int) -> bool:
+        """Whether a stream is refused, and nobody will decide it anew."""
+
+
 class Leases:
     """A gateway's side: what of its core's bindings the workers have granted.
 
+    A stream that never had a worker, and whose refusal is final, is over (`over`): its client goes. One that
+    had one stays open, and is refused.
+
     Args:
-        bindings: of the core, stream id → worker; read only.
+        core: read only.
     """
 
-    def __init__(self, bindings: Mapping[int, int]) -> None:
-        self._bindings, self._held = bindings, dict[int, int]()
+    def __init__(self, core: Binds) -> None:
+        self._core, self._bindings, self._held = core, core.bindings, dict[int, int]()
+        self._had = set[int]()  # open streams that had a worker
 
     @property
     def unsettled(self) -> list[int]:
-        """Streams that are bound elsewhere than where they are granted."""
-        both = {*self._bindings, *self._held}
+        """Streams that are bound elsewhere than where they are granted, as they were bound, in order."""
+        both = dict.fromkeys((*self._bindings, *self._held))
         return [s for s in both if self._bindings.get(s) != self._held.get(s)]
 
     def settle(self, stream_id: int) -> list[Ask | GiveBack]:
@@ -126,8 +147,18 @@ class Leases:
         """
         if granted or self._bindings.get(stream_id) != worker:
             self._held[stream_id] = worker
+            if stream_id in self._bindings or stream_id in self._core.refused:  # else it was closed meanwhile
+                self._had.add(stream_id)
             return False
         return True
+
+    def over(self, stream_id: int) -> bool:
+        """Whether a stream that was not granted a worker yet will not be, and is to be closed."""
+        return stream_id not in self._had and self._core.final(stream_id)
+
+    def closed(self, stream_id: int) -> None:
+        """A stream is open no more; what it held `settle` gives back."""
+        self._had.discard(stream_id)
 
     def bound_to(self, worker: int) -> list[int]:
         """Streams that are bound to a worker, granted or not: what a gateway renews."""

@@ -9,8 +9,12 @@ a stream's worker, a request's station, a task's node, what becomes of a replica
 asks says how (`choices`), and what else of an answer is a figure (`figures`).
 """
 
+import sysconfig
+import traceback
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from edgewise.errors import EdgewiseError, PolicyError
@@ -18,11 +22,35 @@ from edgewise.errors import EdgewiseError, PolicyError
 T = TypeVar("T")
 U = TypeVar("U")
 Check = Callable[[T], str | None]  # what an answer breaks, or None
-LATE, RESTING = "no answer in time", "not asked, for it was late"
+LATE, RESTING, ENDED, STARTING = UNANSWERED = (
+    "no answer in time",
+    "not asked, for it was late",
+    "its process ended",
+    "not asked, for its process starts anew",
+)
+
+
+PACKAGE = Path(__file__).parents[1]
+POLICIES = PACKAGE / "policies"
+LIBRARIES = tuple(Path(sysconfig.get_path(of)) for of in ("stdlib", "purelib", "platlib"))
 
 
 class Resting(TimeoutError):
     """A policy is not asked, because it did not answer in time a short while ago."""
+
+    kind = RESTING
+
+
+class Ended(TimeoutError):
+    """The process in which a policy decides has ended."""
+
+    kind = ENDED
+
+
+class Starting(TimeoutError):
+    """A policy is not asked, because its process has ended and starts anew."""
+
+    kind = STARTING
 
 
 class Caller(Protocol):
@@ -32,7 +60,8 @@ class Caller(Protocol):
         """The answer to a question.
 
         Raises:
-            TimeoutError: there was none in time; `Resting`: nor was it asked.
+            TimeoutError: there was none in time; `Ended`: nor can there be; `Resting`, `Starting`: nor was it
+                asked.
             Exception: whatever the question raises.
         """
 
@@ -42,6 +71,46 @@ def at_once(question: Callable[[], T]) -> T:
     return question()
 
 
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """How often a policy was to decide, and how often another answer was taken in place of its own.
+
+    Attributes:
+        policy: its name.
+        questions: decisions that were due.
+        instead: of these, how many were not its own.
+        faults: by kind, how often each, and the first in more words, with file and line.
+    """
+
+    policy: str
+    questions: int = 0
+    instead: int = 0
+    faults: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+
+    @property
+    def share(self) -> float:
+        """Of decisions that were not its own."""
+        return self.instead / self.questions if self.questions else 0.0
+
+    @property
+    def nothing(self) -> bool:
+        """Whether it was to decide, and not one decision was its own."""
+        return 0 < self.questions == self.instead
+
+    def __add__(self, other: "Decided") -> "Decided":
+        """Both together, as of two runs."""
+        faults = dict(self.faults)
+        for kind, (times, why) in other.faults.items():
+            before, first = faults.get(kind, (0, why))
+            faults[kind] = before + times, first
+        return Decided(self.policy, self.questions + other.questions, self.instead + other.instead, faults)
+
+    def __str__(self) -> str:
+        """In a line."""
+        faults = "; ".join(f"{why} ({times} times)" for times, why in self.faults.values())
+        return f"{self.instead} of {self.questions} decisions ({100.0 * self.share:.1f} %): {faults}"
+
+
 class Guard:
     """Asks a policy of any decision, and takes another answer in place of one that is of no use.
 
@@ -49,6 +118,7 @@ class Guard:
         asking: calls the policy, and may limit how long that takes.
         told: is handed this guard and the kind of each fault.
     Attributes:
+        questions: decisions that were due, `instead`: of these, how many were not the policy's own.
         fault: why the last answer was not the policy's own; "" when it was.
         new: whether that was not so of the answer before: worth a line in a log.
         late: whether it was for want of an answer in time.
@@ -59,40 +129,77 @@ class Guard:
         self, asking: Caller = at_once, told: "Callable[[Guard, str], None]" = lambda guard, kind: None
     ) -> None:
         self.asking, self._told, self.fault = asking, told, ""
-        self.new = self.late = False
+        self._why, self.new, self.late = "", False, False
+        self.questions = self.instead = 0
         self.faults: Counter[str] = Counter()
+        self._first: dict[str, tuple[str, str]] = {}  # of each kind, in more words, and where it was raised
 
     def ask(
-        self, question: Callable[[], T], instead: Callable[[], U], check: Check[T] | None = None
+        self,
+        question: Callable[[], T],
+        instead: Callable[[], U],
+        check: Check[T] | None = None,
+        questions: int | None = 1,
     ) -> T | U:
         """The answer to `question`, or to `instead` when it raises, is late, or breaks something.
 
         Args:
             check: what an answer breaks, or None; it is called as the question is, for it may raise, too.
+            questions: so many decisions are due; None: the policy is only told something.
         """
+        due = questions or 0
+        self.questions += due
         try:
             answer, broken = self.asking(lambda: _checked(question(), check))
         except TimeoutError as error:
-            self.blame(RESTING if isinstance(error, Resting) else LATE, str(error) or LATE)
+            kind, why, where = getattr(error, "kind", LATE), str(error) or LATE, ""
         except Exception as error:  # see the module
-            self.blame(f"raised {type(error).__name__}", f"{type(error).__name__}: {error}")
+            first = cause_of(error)
+            kind, where = type(first).__name__, place_of(first)
+            kind, why = f"raised {kind}", f"{kind}: {first}"
         else:
             if broken is None:
                 self.fault, self.new, self.late = "", False, False
                 return answer
-            self.blame(broken)
+            kind, why, where = broken, broken, ""
+        self.instead += due
+        self._note(kind, why, where, 1 if questions is None else due)
         return instead()
 
+    def tell(self, news: Callable[[], object]) -> bool:
+        """Let the policy hear something that it has nothing to answer to; whether it did without a fault."""
+        self.ask(news, lambda: None, questions=None)
+        return not self.fault
+
     def blame(self, kind: str, why: str = "") -> None:
-        """Count a fault; also one for which the policy was not even asked.
+        """Count a decision for which the policy was not even asked.
 
         Args:
             kind: of few: they are counted one by one.
             why: in more words.
         """
-        why = why or kind
-        self.faults[kind] += 1
-        self.fault, self.new, self.late = why, why != self.fault, kind in (LATE, RESTING)
+        self.questions += 1
+        self.replaced(kind, 1, why)
+
+    def replaced(self, kind: str, times: int, why: str = "") -> None:
+        """Of decisions that were counted when they were asked for, so many are not the policy's own."""
+        self.instead += times
+        self._note(kind, why or kind, "", times)
+
+    def decided(self, policy: Any) -> Decided:
+        """How often the policy that is asked was to decide, and did not."""
+        own, faults = line_of(policy), dict[str, tuple[int, str]]()
+        for kind, times in self.faults.items():
+            why, where = self._first[kind]
+            faults[kind] = times, placed(why, where or own)
+        return Decided(str(policy.name), self.questions, self.instead, faults)
+
+    def _note(self, kind: str, why: str, where: str, times: int) -> None:
+        if times:  # else nothing was due
+            self.faults[kind] += times
+            self._first.setdefault(kind, (why, where))
+        self.new = why != self._why or not self.fault
+        self.fault, self._why, self.late = placed(why, where), why, kind in UNANSWERED
         self._told(self, kind)
 
 
@@ -107,17 +214,56 @@ class Strict(Guard):
         super().__init__()
         self._name = name
 
-    def blame(self, kind: str, why: str = "") -> None:
+    def _note(self, kind: str, why: str, where: str, times: int) -> None:
         """Raise it.
 
         Raises:
             PolicyError: always.
         """
-        raise PolicyError(f"policy {self._name!r} cannot decide: {why or kind}")
+        raise PolicyError(f"policy {self._name!r} cannot decide: {placed(why, where)}")
 
 
 def _checked(answer: T, check: Check[T] | None) -> tuple[T, str | None]:
     return answer, check(answer) if check is not None else None
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """What a policy raised, where that was said anew as an error of ours."""
+    return error.__cause__ if isinstance(error, EdgewiseError) and error.__cause__ else error
+
+
+def placed(why: str, where: str) -> str:
+    """A message with file and line, where these are known."""
+    return f"{why} ({where})" if where else why
+
+
+def place_of(error: BaseException) -> str:
+    """Where in a policy's own file something was raised, as "mine.py:12"; "" where no policy was under way.
+
+    That is the innermost line of the first file that is neither ours nor a library's; where there is none,
+    the policy ships.
+    """
+    frames = [(Path(each.filename), each.lineno) for each in traceback.extract_tb(error.__traceback__)]
+    own = [file for file, _ in frames if not _below(file, PACKAGE, *LIBRARIES)]
+    own = own or [file for file, _ in frames if _below(file, POLICIES)]
+    own = own or [file for file, _ in frames if not _below(file, PACKAGE)]
+    lines = [line for file, line in frames if own and file == own[0]]
+    return f"{own[0].name}:{lines[-1]}" if lines else ""
+
+
+def line_of(policy: Any) -> str:
+    """Where a policy that does not ship says how it decides, as "mine.py:8"; "" where that is not known."""
+    policy = getattr(policy, "policy", policy)  # of one world, see `one_world`
+    for name in ("score", "rule", "decide"):
+        found = getattr(policy, name, None)
+        code = getattr(getattr(found, "py_func", found), "__code__", None)
+        if code is not None and not _below(Path(code.co_filename), PACKAGE):
+            return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+    return ""
+
+
+def _below(file: Path, *folders: Path) -> bool:
+    return any(file.is_relative_to(folder) for folder in folders)
 
 
 def begin(policy: T, *given: Any) -> T:
@@ -132,7 +278,8 @@ def begin(policy: T, *given: Any) -> T:
         raise
     except Exception as error:  # foreign code
         name = getattr(policy, "name", type(policy).__name__)
-        raise PolicyError(f"policy {name!r}: {type(error).__name__} when it begins: {error}") from error
+        said = placed(f"{type(error).__name__} when it begins: {error}", place_of(error))
+        raise PolicyError(f"policy {name!r}: {said}") from error
     return policy
 
 

@@ -43,10 +43,11 @@ class OneByOne:
         if isinstance(view, CapacityView):
             return self._stacked(view, view.job)
         if getattr(self.policy, "decision", "") == "orchestrate":
-            return commands_of([self._ask(view, w) for w in range(view.worlds)])
+            return commands_of([self.in_world(view, w) for w in range(view.worlds)])
         return self._stacked(view, view.head)
 
-    def _ask(self, view: Any, w: int) -> Any:
+    def in_world(self, view: Any, w: int) -> Any:
+        """What the copy of one world decides."""
         try:
             while len(self._each) <= w:
                 mine = deepcopy(self.policy)
@@ -58,11 +59,15 @@ class OneByOne:
         except Exception as error:  # foreign code
             raise PolicyError(f"policy {self.name!r}: {type(error).__name__} in decide: {error}") from error
 
+    def array_in_world(self, view: Any, w: int, like: Ints) -> Any:
+        """The same, as an array of the shape of `like`."""
+        found = self.in_world(view, w)
+        if np.shape(found) != like.shape:
+            raise PolicyError(
+                f"policy {self.name!r} gives an array of shape {np.shape(found)}, needs {like.shape}"
+            )
+        return np.asarray(found)
+
     def _stacked(self, view: Any, like: Ints) -> Any:
-        found = [self._ask(view, w) for w in range(len(like))]
-        for each in found:
-            if np.shape(each) != like.shape[1:]:
-                raise PolicyError(
-                    f"policy {self.name!r} gives an array of shape {np.shape(each)}, needs {like.shape[1:]}"
-                )
+        found = [self.array_in_world(view, w, like[w]) for w in range(len(like))]
         return np.array(found).reshape(like.shape)

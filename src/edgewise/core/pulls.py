@@ -1,9 +1,11 @@
 """Image pulls: transfers that have reserved rates on links, so that their ends are known.
 
-Flows of pipelines come first. Of what they leave pulls have a share, max-min fair by progressive filling:
-all rates grow alike, and those over a link that is full stay as they are. The rest is for messages, which
-would stand still otherwise while a large image passes. Rates change when a pull or a flow comes, goes or
-changes, and are constant between. A pull whose way is down stands still, and its rate is the others'.
+A part of each link is kept for messages, which would stand still otherwise while a large image passes: no
+flow of a pipeline gets it (`core.place.Reserving`), and no pull. Flows come first. What they leave of the
+rest is for pulls, max-min fair by progressive filling: all rates grow alike, and those over a link that is
+full stay as they are. A pull waits where flows have all that may be reserved. Rates change when a pull or a
+flow comes, goes or changes, and are constant between. A pull whose way is down stands still, and its rate is
+the others'.
 Forbidden here: clocks, I/O.
 """
 
@@ -14,8 +16,6 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.link_ledger import TOLERANCE
-
-SHARE = 0.9  # of what flows leave
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +40,7 @@ class Pulls:
 
     Args:
         capacity_bps: (L,) of each link.
+        kept: part of each link that no pull gets.
         tell: called with (L,) rates that are reserved, and since when, whenever they change.
     Attributes:
         pulls: under way.
@@ -47,8 +48,9 @@ class Pulls:
         reserved_bps: (L,) by flows and pulls.
     """
 
-    def __init__(self, capacity_bps: Floats, tell: Callable[[float, Floats], None]) -> None:
+    def __init__(self, capacity_bps: Floats, kept: float, tell: Callable[[float, Floats], None]) -> None:
         self._capacity_bps, self._tell = capacity_bps, tell
+        self._most_bps = capacity_bps * (1.0 - kept)
         self._flows_bps, self.reserved_bps = np.zeros((2, capacity_bps.size))
         self.pulls: list[Pull] = []
         self.down: set[int] = set()
@@ -92,7 +94,7 @@ class Pulls:
             pull.done()
 
     def validate(self) -> None:
-        """Check that no link is exceeded.
+        """Check that no link is exceeded, and that pulls leave what is kept.
 
         Raises:
             AssertionError: one is.
@@ -102,9 +104,11 @@ class Pulls:
             used[pull.links] += pull.rate_bps
         assert np.allclose(used, self.reserved_bps), "reserved rates differ from the sum of flows and pulls"
         assert (used <= self._capacity_bps * (1 + TOLERANCE)).all(), "a link is exceeded"
+        most_bps = np.maximum(self._most_bps, self._flows_bps)
+        assert (used <= most_bps * (1 + TOLERANCE)).all(), "pulls take what is kept"
 
     def _fill(self, now_s: float) -> None:
-        free_bps = SHARE * np.maximum(self._capacity_bps - self._flows_bps, 0.0)
+        free_bps = np.maximum(self._most_bps - self._flows_bps, 0.0)
         reserved_bps = self._flows_bps.copy()
         rates = np.zeros(len(self.pulls))
         going = [n for n, pull in enumerate(self.pulls) if pull.way not in self.down]

@@ -29,7 +29,6 @@ from edgewise.runtime import http
 from edgewise.runtime.clients.split_trial import running
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic
 from edgewise.runtime.compiling import needed_by
-from edgewise.runtime.controller.jobs import POLICY
 from edgewise.runtime.controller.plan import Emulation
 from edgewise.runtime.metrics import watched
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
@@ -184,7 +183,7 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
         EdgewiseError: the networks are not installed, or the system does not start.
     """
     # Before anything is measured: a kernel that is compiled meanwhile would be blamed on a policy.
-    wanted = [*(("dispatch", name) for name in POLICIES), ("defer", POLICY)]
+    wanted = [*(("dispatch", name) for name in POLICIES), ("defer", policies.USUAL["defer"])]
     needed_by(world.scenario(1.0, seconds), wanted, lambda: out.print(COMPILING))
     costs = world.measure()
     unscaled = world.streams(seconds, seed)

@@ -7,8 +7,7 @@ harness        rounds, saving and going on, TensorBoard, validation, the card
 card           writes what `edgewise.policies.cards` reads: JSON, and ONNX beside it
 methods        what `edgewise train` trains, by name
 dqn            ASET's trainer, to be read from top to bottom; networks, replay
-defer          OSDEC's, for deferrable jobs
-orchestration  KaiS's, for dispatch of requests and replicas
 
-The only place that imports torch. Running a trained policy needs none of this.
+The only place of edgewise that imports torch; trainers of papers are in `studies`.
+Running a trained policy needs none of this.
 """

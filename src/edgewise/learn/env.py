@@ -21,11 +21,11 @@ from edgewise.model.grammar.scenario import SIMULATED, not_run
 from edgewise.model.scenario import Scenario
 from edgewise.policies.dispatch.aset import FEATURES, POOLED, SECONDS, History, pooled_state
 from edgewise.policies.dispatch.meta import PAPER, Chosen
+from edgewise.seeds import TRAINING
 from edgewise.sim.simulate import Simulation
 
 Observation = Floats32
 NAME = "edgewise/Dispatch-v0"
-TRAINING = range(0, 500_000)  # seeds; as `edgewise.reproduce.claims` has them
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,12 @@ from edgewise.arrays import Bools, Floats, Floats32, Ints
 from edgewise.config import load_scenario
 from edgewise.core.defer import Objective
 from edgewise.core.keyed import Key
-from edgewise.core.orchestrate import HOLD, context_mask
+from edgewise.core.orchestrate import HOLD, SlotResult, context_mask
 from edgewise.core.place import NetworkView, PipelineArrays
 from edgewise.core.place.core import PlaceCore
 from edgewise.core.split import SplitView, SplitWork
 from edgewise.core.split.core import SplitCore
 from edgewise.learn.joint import Game
-from edgewise.learn.orchestration.settings import shared_reward
 from edgewise.model.pipelines import network_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import DeferralPattern
@@ -37,9 +36,9 @@ from edgewise.policies.defer.rules import (
     job_features,
     summary_features,
 )
-from edgewise.policies.dispatch.requests.features import changes_possible, local_state, node_state
 from edgewise.policies.place.baselines import EqualShares
 from edgewise.policies.place.flows import Assigned
+from edgewise.policies.requests.features import changes_possible, local_state, node_state
 from edgewise.sim.pipelines import PipelineWorld
 from edgewise.sim.slots.defer import DeferralWorlds
 from edgewise.sim.slots.replicas import ReplicaWorlds
@@ -48,6 +47,19 @@ from edgewise.splitting import splitting
 from edgewise.workloads.deferrable import PAPER, generate
 from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.services import simulated_services
+
+
+def shared_reward(result: SlotResult, balance: float = 1.0) -> Floats:
+    """(W,) u = exp(-λ - ε ν)                                                        (KaiS, section III-A).
+
+    λ is the share of requests ending in the slot that violate their deadline, 0 if none ends, and
+    ν = 1 / (1 + exp(-ξ)).
+
+    Args:
+        balance: ε.
+    """
+    missed = result.violated / np.maximum(result.in_time + result.violated, 1)
+    return np.exp(-missed - balance / (1.0 + np.exp(-result.imbalance)))
 
 
 class ServiceGame(Game):
@@ -108,7 +120,7 @@ class OrchestrateGame(ServiceGame):
 
     def __init__(self, scenario: Scenario | str = "kais-demo", dispatch: str = "greedy") -> None:
         super().__init__(scenario)
-        self.dispatch = policies.load("dispatch", dispatch, "requests")
+        self.dispatch = policies.load("requests", dispatch)
         self.choices = 2 * self.system.services + 1
         self.agents = [f"node_{n}" for n in range(self.system.nodes)]
 

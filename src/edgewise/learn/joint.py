@@ -27,8 +27,8 @@ from pettingzoo import ParallelEnv  # type: ignore[import-untyped]
 
 from edgewise.arrays import Bools, Floats, Floats32, Ints
 from edgewise.errors import PolicyError
+from edgewise.seeds import TRAINING
 
-TRAINING_SEEDS = 500_000  # 0 … 499,999; as `edgewise.reproduce.claims` has them
 Info = dict[str, Any]
 Seen = dict[str, NDArray[Any]]
 
@@ -111,7 +111,7 @@ class JointEnv(gymnasium.Env[Floats32, Ints]):
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Floats32, Info]:
         """A new world; the same seed gives the same one."""
         super().reset(seed=seed)
-        self.game.begin([int(self.np_random.integers(TRAINING_SEEDS))])
+        self.game.begin([int(self.np_random.integers(TRAINING.stop))])
         return self.game.observe()[0], {"action_mask": self.action_masks()}
 
     def step(self, action: Ints) -> tuple[Floats32, SupportsFloat, bool, bool, Info]:
@@ -144,7 +144,7 @@ class BatchEnv(VectorEnv[Floats32, Ints, Any]):
     def reset(self, *, seed: Any = None, options: Info | None = None) -> tuple[Floats32, Info]:
         """New worlds; the same seed gives the same ones."""
         super().reset(seed=seed)
-        self.game.begin(self.np_random.integers(TRAINING_SEEDS, size=self.num_envs).tolist())
+        self.game.begin(self.np_random.integers(TRAINING.stop, size=self.num_envs).tolist())
         return self.game.observe(), {"action_mask": self.game.mask()}
 
     def step(self, actions: Ints) -> tuple[Floats32, Floats, Bools, Bools, Info]:
@@ -191,7 +191,7 @@ class AgentsEnv(ParallelEnv):  # type: ignore[misc]
         if seed is not None:
             self._draws = np.random.default_rng(seed)
         self.agents = list(self.possible_agents)
-        self.game.begin([int(self._draws.integers(TRAINING_SEEDS))])
+        self.game.begin([int(self._draws.integers(TRAINING.stop))])
         return self._observe(), {agent: {} for agent in self.agents}
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:

@@ -33,7 +33,7 @@ from edgewise.model.topology import (
     Variant,
     Worker,
 )
-from edgewise.model.ways import build_cables, build_links, build_ways
+from edgewise.model.ways import build_cables, build_links, build_ways, check_over
 
 SLACK = 1e-3  # relative: a stated capacity may be rounded
 
@@ -73,6 +73,7 @@ def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> 
     unique("clusters", [cluster.name for cluster in clusters], problems)
     unique("clusters.nodes", [node.name for c in clusters for node in c.nodes], problems)
     cables = build_cables(spec.links or (), sites, problems)
+    check_over(spec.links or (), sites, cables, problems)
     ways = build_ways(spec.links or (), sites, clusters, cables, problems)
     links = build_links(spec.links or (), clusters, cables, problems)
     before = len(problems)

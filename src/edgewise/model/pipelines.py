@@ -18,6 +18,7 @@ from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.problems import nearest, unique
 from edgewise.model.services import free_of
 from edgewise.model.topology import Catalog, Topology
+from edgewise.model.values import MOST_S
 from edgewise.model.work import Edge, Task, TaskGraph
 
 if TYPE_CHECKING:
@@ -172,6 +173,10 @@ class Pipeline:
         length = self.frames if self.frames is not None else self.duration_s
         if not (length is not None and length > 0):
             raise ScenarioError(f"pipeline {self.name!r}: its length is {length!r}; make it positive")
+        if (self.duration_s or 0.0) > MOST_S:
+            raise ScenarioError(
+                f"pipeline {self.name!r}: lasts {self.duration_s:g} s; use at most {MOST_S:g}"
+            )
         if not self.graph.tasks:
             raise ScenarioError(f"pipeline {self.name!r}: has no task; add at least one")
         if not self.input_bytes >= 0:

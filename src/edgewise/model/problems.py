@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 Problems = list[str]
 SHOWN = 60  # characters of a bad value
+LISTED = 50  # problems of a file
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
@@ -29,7 +30,8 @@ def listed(where: str, problems: Sequence[str]) -> str:
     """One message for all problems."""
     if len(problems) == 1:
         return f"{where}: {problems[0]}"
-    return "\n  - ".join([f"{where}: {len(problems)} problems", *problems])
+    more = [f"… and {len(problems) - LISTED:,} more"] if len(problems) > LISTED else []
+    return "\n  - ".join([f"{where}: {len(problems):,} problems", *problems[:LISTED], *more])
 
 
 def shown(value: object) -> str:

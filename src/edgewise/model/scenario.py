@@ -25,7 +25,7 @@ from edgewise.model.build import (
 )
 from edgewise.model.grammar.pipelines import GraphSpec
 from edgewise.model.grammar.places import CatalogSpec
-from edgewise.model.grammar.scenario import Library, ScenarioSpec, resolve
+from edgewise.model.grammar.scenario import MOVED_POLICIES, Library, ScenarioSpec, resolve
 from edgewise.model.grammar.services import ApplicationSpec, ArrivalsSpec
 from edgewise.model.pipelines import check_pipelines
 from edgewise.model.problems import Problems, explain, listed, nearest, shown, unique
@@ -324,7 +324,9 @@ def set_paths(data: Any, settings: Mapping[str, Any], where: str, library: Libra
         try:
             data = _assign(data, spec.model_dump(mode="json"), written, parts, value)
         except KeyError as error:
-            raise ScenarioError(f"{where}: setting {path!r}: {error.args[0]}") from None
+            old = path.removeprefix("services.")
+            why = f"is now 'policies.{MOVED_POLICIES[old]}'" if old in MOVED_POLICIES else error.args[0]
+            raise ScenarioError(f"{where}: setting {path!r}: {why}") from None
         if path in INSTEAD and value is not None:
             data["streams"]["arrivals"].pop(INSTEAD[path], None)
     return data

@@ -30,6 +30,10 @@ BYTES = {
 }
 BITS_PER_SECOND = {"bps": 1.0, "kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9}
 PLAIN: dict[str, float] = {}
+# No run needs more; what is larger is a slip of the pen, and sums and counts made of it mean nothing.
+MOST_S = 1e9  # some 32 years
+MOST_BYTES = 1e18
+MOST_SLACK = 1e6
 
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-z]*)\s*")
 
@@ -56,47 +60,52 @@ def quantity(value: Any, units: dict[str, float]) -> float:
     return number
 
 
-def bound(number: float, zero: bool) -> float:
-    """`number` itself; ValueError when it is negative, or 0 without `zero`."""
+def bound(number: float, zero: bool, most: float = math.inf) -> float:
+    """`number` itself; ValueError when it is negative, 0 without `zero`, or more than `most`."""
     if number < 0 or (number == 0 and not zero):
         raise ValueError(f"is too small; use a number {'>=' if zero else '>'} 0")
+    if number > most:
+        raise ValueError(f"is too large; use at most {most:g}")
     return number
 
 
-def amount_schema(units: dict[str, float], zero: bool) -> dict[str, Any]:
-    """JSON Schema of a number >= 0 (> 0 without `zero`), or a string with a unit."""
+def amount_schema(units: dict[str, float], zero: bool, most: float = math.inf) -> dict[str, Any]:
+    """JSON Schema of a number >= 0 (> 0 without `zero`) and at most `most`, or a string with a unit."""
     # YAML 1.1 reads "1e9" as a string, so plain numbers are allowed there too.
     pattern = r"^\s*[-+]?[0-9.]+([eE][-+]?[0-9]+)?\s*(" + "|".join(units) + r")?\s*$"
     return {
         "anyOf": [
-            {"type": "number", "minimum" if zero else "exclusiveMinimum": 0},
+            {"type": "number", "minimum" if zero else "exclusiveMinimum": 0}
+            | ({} if math.isinf(most) else {"maximum": most}),
             {"type": "string", "pattern": pattern},
         ]
     }
 
 
-def amount(units: dict[str, float], zero: bool) -> tuple[BeforeValidator, WithJsonSchema]:
-    """A type: one number with a unit, in SI."""
+def amount(
+    units: dict[str, float], zero: bool, most: float = math.inf
+) -> tuple[BeforeValidator, WithJsonSchema]:
+    """A type: one number with a unit, in SI, of at most `most`."""
 
     def validate(value: Any) -> float:
-        return bound(quantity(value, units), zero)
+        return bound(quantity(value, units), zero, most)
 
-    return BeforeValidator(validate), WithJsonSchema(amount_schema(units, zero))
+    return BeforeValidator(validate), WithJsonSchema(amount_schema(units, zero, most))
 
 
-def span(units: dict[str, float]) -> tuple[BeforeValidator, WithJsonSchema]:
-    """A type: x or [lowest, highest], both > 0, as a pair."""
+def span(units: dict[str, float], most: float = math.inf) -> tuple[BeforeValidator, WithJsonSchema]:
+    """A type: x or [lowest, highest], both > 0 and at most `most`, as a pair."""
 
     def validate(value: Any) -> tuple[float, float]:
         ends = list(value) if isinstance(value, list | tuple) else [value, value]
         if len(ends) != 2:
             raise ValueError("is not a range; write one number x, or [lowest, highest]")
-        low, high = (bound(quantity(end, units), zero=False) for end in ends)
+        low, high = (bound(quantity(end, units), False, most) for end in ends)
         if low > high:
             raise ValueError(f"is upside down; write [{high:g}, {low:g}]")
         return low, high
 
-    one = amount_schema(units, zero=False)
+    one = amount_schema(units, False, most)
     pair = {"type": "array", "prefixItems": [one, one], "minItems": 2, "maxItems": 2}
     return BeforeValidator(validate), WithJsonSchema({"anyOf": [*one["anyOf"], pair]})
 
@@ -125,14 +134,16 @@ def integer(
 
 Positive = Annotated[float, *amount(PLAIN, zero=False)]
 NotNegative = Annotated[float, *amount(PLAIN, zero=True)]
-Seconds = Annotated[float, *amount(SECONDS, zero=False)]
-SecondsOrZero = Annotated[float, *amount(SECONDS, zero=True)]
-Bytes = Annotated[float, *amount(BYTES, zero=False)]
-BytesOrZero = Annotated[float, *amount(BYTES, zero=True)]
+Seconds = Annotated[float, *amount(SECONDS, False, MOST_S)]
+SecondsOrZero = Annotated[float, *amount(SECONDS, True, MOST_S)]
+Bytes = Annotated[float, *amount(BYTES, False, MOST_BYTES)]
+BytesOrZero = Annotated[float, *amount(BYTES, True, MOST_BYTES)]
+Slack = Annotated[float, *amount(PLAIN, False, MOST_SLACK)]
 BitsPerSecond = Annotated[float, *amount(BITS_PER_SECOND, zero=False)]
 RateRange = Annotated[tuple[float, float], *span(PLAIN)]
-SecondsRange = Annotated[tuple[float, float], *span(SECONDS)]
-BytesRange = Annotated[tuple[float, float], *span(BYTES)]
+SecondsRange = Annotated[tuple[float, float], *span(SECONDS, MOST_S)]
+SlackRange = Annotated[tuple[float, float], *span(PLAIN, MOST_SLACK)]
+BytesRange = Annotated[tuple[float, float], *span(BYTES, MOST_BYTES)]
 AmountRange = Annotated[tuple[float, float], *span(PLAIN)]
 Share = Annotated[NotNegative, Field(le=1.0)]
 MOST = 1_000_000  # of anything that is counted: more is a slip of the pen, and fills the memory

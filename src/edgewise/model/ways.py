@@ -19,7 +19,7 @@ import numpy as np
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.model.grammar.places import OWN, SITE, LinkSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
-from edgewise.model.problems import Problems, known
+from edgewise.model.problems import Problems, known, nearest
 from edgewise.model.topology import Cable, Cluster, Link, Site, Topology, Way, WayTable
 
 
@@ -41,9 +41,48 @@ def build_cables(specs: Sequence[LinkSpec], sites: Sequence[Site], problems: Pro
     return found
 
 
-def _way(
-    i: int, spec: LinkSpec, site: Site, cluster: str, cables: dict[str, Cable], problems: Problems
-) -> Way:
+def check_over(
+    specs: Sequence[LinkSpec], sites: Sequence[Site], cables: dict[str, Cable], problems: Problems
+) -> None:
+    """Links run over cables that there are, each once, and have no figures that are the cables'."""
+    for i, spec in enumerate(specs):
+        over = spec.over or ()
+        where = f"links[{i}].over"
+        for name in dict.fromkeys(over):
+            if over.count(name) > 1:
+                problems.append(f"{where}: {name!r} twice; a way runs over a cable once")
+            here = [site.name for site in sites if spec.site in ("*", site.name)]
+            named = [name.replace(SITE, site) for site in here] if spec.site and SITE in name else [name]
+            if (unknown := next((each for each in named if each not in cables), None)) is not None:
+                declared = [each.name for each in specs if each.name is not None]
+                problems.append(
+                    f"{where}: unknown cable {unknown!r}; {nearest(name, declared)} (a cable is declared "
+                    f"among links: {{name: {_quoted(name)}, bandwidth_bps: …}})"
+                )
+        for key in ({"bandwidth_bps", "buffer_bytes", "shared"} if over else set()) & spec.model_fields_set:
+            if getattr(spec, key) != type(spec).model_fields[key].default:
+                problems.append(f"links[{i}].{key}: the cables it runs over have it; remove one or the other")
+
+
+def _quoted(name: str) -> str:
+    """As YAML reads it as a string."""
+    return f'"{name}"' if SITE in name else name
+
+
+def unused_cables(spec: ScenarioSpec, topology: Topology) -> list[str]:
+    """Cables that nothing runs over, as they are declared, in words."""
+    names = [link.name for link in spec.links or () if link.name is not None]
+    laid = [way.over for way in topology.ways] + [link.over for link in topology.links] if names else []
+    used = {name for over in laid for name in over}
+    sites = [site.name for site in topology.sites]
+    return [
+        f"links: nothing runs over cable {name!r}; remove it, or name it in `over`"
+        for name in names
+        if used.isdisjoint([name, *(name.replace(SITE, site) for site in sites)])
+    ]
+
+
+def _way(spec: LinkSpec, site: Site, cluster: str, cables: dict[str, Cable]) -> Way:
     """The way of one site: over cables, delays and variances add up, and the least bandwidth is its own."""
     over = tuple(name.replace(SITE, site.name) for name in spec.over or ())
     way = Way(
@@ -51,15 +90,13 @@ def _way(
         spec.buffer_bytes or math.inf,
     )  # fmt: skip
     laid = [cables[name] for name in over if name in cables]
-    if not laid and len(over) < 2:
+    if not laid:
         return way
-    _known(i, over, cables, problems)
-    _own(i, spec, problems)
     return replace(
         way,
         delay_s=math.fsum([way.delay_s, *(cable.delay_s for cable in laid)]),
         deviation_s=math.hypot(way.deviation_s, *(cable.deviation_s for cable in laid)),
-        bandwidth_bps=min((cable.bandwidth_bps for cable in laid), default=way.bandwidth_bps),
+        bandwidth_bps=min(cable.bandwidth_bps for cable in laid),
     )
 
 
@@ -83,7 +120,7 @@ def build_ways(
                 f"links[{i}]: a second link from {spec.site!r} to {spec.cluster!r}; remove one of them"
             )
         given[spec.site, spec.cluster] = i
-    ways, new = [], set(given.values())
+    ways = []
     for site in sites:
         for cluster in cluster_names:
             ends = [cluster, OWN, "*"] if cluster == site.cluster else [cluster, "*"]
@@ -94,16 +131,7 @@ def build_ways(
                     f"add {{site: {site.name}, cluster: {cluster}, delay_s: …}}"
                 )
                 continue
-            ways.append(_way(found, specs[found], site, cluster, cables, problems if found in new else []))
-            new.discard(found)
-    for cable in sorted({way.over[0] for way in ways if way.over} - cables.keys()):
-        rates = {way.bandwidth_bps for way in ways if way.over == (cable,)}
-        if len(rates) > 1:
-            problems.append(
-                f"links: {cable!r} has bandwidths {', '.join(f'{x:g}' for x in sorted(rates))}; give one"
-            )
-        if len({way.shared for way in ways if way.over == (cable,)}) > 1:
-            problems.append(f"links: {cable!r} is shared by 'each' direction and by 'both'; say one of them")
+            ways.append(_way(specs[found], site, cluster, cables))
     return tuple(ways)
 
 
@@ -125,32 +153,15 @@ def build_links(
             problems.append(f"links[{i}]: a second link between {' and '.join(spec.between)}; remove one")
         figures = (spec.delay_s, spec.deviation_s, spec.bandwidth_bps)
         link = Link(spec.between, *figures, spec.shared == "both")
-        links.append(_laid(i, spec, link, cables, problems) if spec.over else link)
+        links.append(_laid(link, spec.over, cables) if spec.over else link)
     return tuple(links)
 
 
-def _laid(i: int, spec: LinkSpec, link: Link, cables: dict[str, Cable], problems: Problems) -> Link:
+def _laid(link: Link, over: tuple[str, ...], cables: dict[str, Cable]) -> Link:
     """A link between two ends over cables: the least of their bandwidths, in each direction."""
-    over = spec.over or ()
-    _known(i, over, cables, problems)
-    _own(i, spec, problems)
     laid = [cables[name] for name in over if name in cables]
     bps = min((cable.bandwidth_bps for cable in laid), default=link.bandwidth_bps)
     return replace(link, bandwidth_bps=bps, shared=True, over=over)
-
-
-def _known(i: int, over: tuple[str, ...], cables: dict[str, Cable], problems: Problems) -> None:
-    for name in over:
-        known(f"links[{i}].over", "cable", name, cables, problems)
-        if over.count(name) > 1:
-            problems.append(f"links[{i}].over: {name!r} twice; a way runs over a cable once")
-
-
-def _own(i: int, spec: LinkSpec, problems: Problems) -> None:
-    """A link over named cables has no figures that are theirs."""
-    for key in {"bandwidth_bps", "buffer_bytes", "shared"} & spec.model_fields_set:
-        if getattr(spec, key) != type(spec).model_fields[key].default:
-            problems.append(f"links[{i}].{key}: the cables it runs over have it; remove one or the other")
 
 
 def check_shared(spec: ScenarioSpec, topology: Topology, problems: Problems) -> None:
@@ -282,8 +293,8 @@ def _links_laid(topology: Topology) -> tuple[list[Cable], Ints, Floats]:
             if name not in number:
                 number[name] = len(cables)
                 own = Cable(name, way.bandwidth_bps, buffer_bytes=way.buffer_bytes, shared=way.shared)
-                cables.append(named.get(name, own))
-        own_s = [named[name].delay_s if name in named else 0.0 for name in over]
+                cables.append(named[name] if way.over else own)
+        own_s = [named[name].delay_s for name in over] if way.over else [0.0]
         own_s[-1] = way.delay_s - math.fsum(own_s[:-1])
         ways.append([number[name] for name in over])
         delays.append(own_s)

@@ -251,14 +251,14 @@ class Jobs:
         pattern: of the platform, of what other work holds, and of jobs that are drawn.
         submitted: jobs by name, beside them.
         delay_weight, violation_weight: of a schedule's worth (OSDEC's ω1, ω2).
-        room: "pooled": all nodes are one; "nodes": each job is on one, as in a running system.
+        room: "nodes": each job is on one, as in a running system; "pooled": all nodes are one.
     """
 
     pattern: DeferralPattern
     submitted: tuple[DeferrableJob, ...] = ()
     delay_weight: float = 2.0
     violation_weight: float = 10.0
-    room: str = "pooled"
+    room: str = "nodes"
 
 
 NONE_DRAWN = DrawnJobsSpec(

@@ -2,11 +2,16 @@
 
 from edgewise.policies.registry import (
     DECISIONS as DECISIONS,
-    RUNNING as RUNNING,
+    Policy as Policy,
+    check_decision as check_decision,
+    declared as declared,
+    find as find,
     is_file as is_file,
     load as load,
     located as located,
     names as names,
     offer as offer,
     policy as policy,
+    ships as ships,
 )
+from edgewise.policies.usual import USUAL as USUAL, deciding as deciding

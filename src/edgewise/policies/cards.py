@@ -21,12 +21,13 @@ from edgewise.errors import PolicyError
 
 SHIPPED = Path(__file__).resolve().parents[1] / "data" / "policies"
 # The key that tells whether a card has a policy for a decision, and the module whose `of_card` makes it.
-TRAINED: dict[tuple[str, str | None], tuple[str, str]] = {
-    ("dispatch", "streams"): ("state", "dispatch.aset"),
-    ("dispatch", "requests"): ("dispatch", "dispatch.requests.learned"),
-    ("orchestrate", None): ("scale", "orchestrate.learned"),
-    ("defer", None): ("memory", "defer.rules"),
+TRAINED: dict[str, tuple[str, str]] = {
+    "dispatch": ("state", "dispatch.aset"),
+    "requests": ("requests", "requests.learned"),
+    "orchestrate": ("orchestrate", "orchestrate.learned"),
+    "defer": ("memory", "defer.rules"),
 }
+RENAMED = {"dispatch": "requests", "scale": "orchestrate"}  # parts of cards that were trained before
 Run = Callable[..., tuple[NDArray[Any], ...]]  # arrays in the order of the network's inputs → its outputs
 
 
@@ -123,7 +124,7 @@ def runner(path: Path, content: bytes | None = None) -> Run:
     return run
 
 
-def read(decision: str, of: str | None, path: Path) -> Card:
+def read(decision: str, path: Path) -> Card:
     """A card, for one decision.
 
     Raises:
@@ -134,28 +135,27 @@ def read(decision: str, of: str | None, path: Path) -> Card:
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
         parts = _parts(about)
-    except (ValueError, TypeError):  # no JSON, or no object
+    except (ValueError, TypeError, RecursionError):  # no JSON, or no object
         parts = {}
     if not parts or "name" not in about:
         raise PolicyError(f"policy card {path}: is no card; give what edgewise train wrote")
-    if (decision, of) not in parts:
-        have = ", ".join(" of ".join(filter(None, kind)) for kind in parts)
-        raise PolicyError(
-            f"policy card {path}: decides {have}, not {' of '.join(filter(None, (decision, of)))}"
-        )
-    return Card(path, about, parts[decision, of])
+    if old := [f"{old!r} is now {new!r}" for old, new in RENAMED.items() if isinstance(about.get(old), dict)]:
+        raise PolicyError(f"policy card {path}: {' and '.join(old)}; rename it there and in names of files")
+    if decision not in parts:
+        raise PolicyError(f"policy card {path}: decides {', '.join(parts)}, not {decision}")
+    return Card(path, about, parts[decision])
 
 
-def load(decision: str, of: str | None, path: Path) -> Any:
+def load(decision: str, path: Path) -> Any:
     """The policy of a card.
 
     Raises:
         PolicyError: a file is missing, was changed, is of other features or decisions, or decides otherwise
             than its card says.
     """
-    card = read(decision, of, path)
+    card = read(decision, path)
     try:
-        return import_module(f"edgewise.policies.{TRAINED[decision, of][1]}").of_card(card)
+        return import_module(f"edgewise.policies.{TRAINED[decision][1]}").of_card(card)
     except (KeyError, TypeError, ValueError) as error:  # a part that lacks something
         raise card.error(
             f"is no card ({type(error).__name__}: {error}); give what edgewise train wrote"
@@ -163,13 +163,13 @@ def load(decision: str, of: str | None, path: Path) -> Any:
 
 
 @cache
-def shipped(decision: str, of: str | None) -> dict[str, Path]:
+def shipped(decision: str) -> dict[str, Path]:
     """Cards that ship, by name, for one decision."""
     found = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(SHIPPED.rglob("*.json"))}
-    return {path.stem: path for path, about in found.items() if (decision, of) in _parts(about)}
+    return {path.stem: path for path, about in found.items() if decision in _parts(about)}
 
 
-def _parts(about: dict[str, Any]) -> dict[tuple[str, str | None], dict[str, Any]]:
+def _parts(about: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What a card says, by decision: all of it, or what lies under the decision's own key."""
-    found = {kind: about[key] for kind, (key, _) in TRAINED.items() if key in about}
-    return {kind: part if isinstance(part, dict) else about for kind, part in found.items()}
+    found = {decision: about[key] for decision, (key, _) in TRAINED.items() if key in about}
+    return {decision: part if isinstance(part, dict) else about for decision, part in found.items()}

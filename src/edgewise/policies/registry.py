@@ -1,14 +1,16 @@
-"""One registry for the policies of all five decisions.
+"""One registry for the policies of all six decisions.
 
-Wherever a policy can be named, these work:
+`load` is the one door: wherever a policy can be named, in simulation and live, these work:
 
 - a name: of a class with `@policy("name")`, or of a trained policy that ships;
 - `path/to/file.py:Class`;
 - the path of a card, which `edgewise train` wrote;
-- the name of an entry point of an installed package, in the group `edgewise.policies.DECISION`. Dispatchers
-  of streams may also stand in `edgewise.policies`; those of requests stand in `….dispatch.requests`.
+- the name of an entry point of an installed package, in the group `edgewise.policies.DECISION`; dispatchers
+  of streams may also stand in `edgewise.policies`.
 
-A class says what it decides by its attribute `decision`, and a dispatcher by `of` for which work.
+In Python also a class, a function that makes a policy, or a policy itself, of which each run has a copy.
+
+A class says what it decides by its attribute `decision`, one of `DECISIONS`.
 """
 
 import difflib
@@ -16,6 +18,8 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,46 +27,45 @@ from typing import Any, TypeVar
 from edgewise.errors import PolicyError
 from edgewise.policies import cards
 
-DECISIONS = ("dispatch", "split", "place", "orchestrate", "defer")
-STREAMS, REQUESTS = "streams", "requests"  # what there is to dispatch
-GROUP = "edgewise.policies"
-Kind = tuple[str, str | None]  # a decision, and of what where that is not said by the decision
-Make = Callable[[], Any]
-KINDS: tuple[Kind, ...] = (
-    ("dispatch", STREAMS),
-    ("dispatch", REQUESTS),
-    ("split", None),
-    ("place", None),
-    ("orchestrate", None),
-    ("defer", None),
-)
-METHODS = ("reset", "decide")  # of every policy
-# Who decides in a system that is up, by the name that its store, its commands and its REST interface use.
-RUNNING: Mapping[str, Kind] = {
-    "dispatch": ("dispatch", STREAMS),
-    "requests": ("dispatch", REQUESTS),
-    "orchestrate": ("orchestrate", None),
-    "split": ("split", None),
-    "place": ("place", None),
-    "defer": ("defer", None),
+DECISIONS: Mapping[str, str] = {
+    "dispatch": "streams",
+    "requests": "services",
+    "split": "graphs",
+    "place": "pipelines",
+    "orchestrate": "services",
+    "defer": "jobs",
 }
-_known: dict[Kind, dict[str, type]] = {kind: {} for kind in KINDS}
-_offered: dict[Kind, dict[str, Callable[[], Make]]] = {kind: {} for kind in KINDS}
+"""Every decision, by the one name that it has everywhere, and the kind of work that it is about."""
+Policy = Any
+"""What `load` takes."""
+GROUP = "edgewise.policies"
+Make = Callable[[], Any]
+METHODS = ("reset", "decide")  # of every policy
+_known: dict[str, dict[str, type]] = {decision: {} for decision in DECISIONS}
+_offered: dict[str, dict[str, Callable[[], Make]]] = {decision: {} for decision in DECISIONS}
 
 P = TypeVar("P", bound=type)
 
 
-def kind_of(decision: str, of: str | None = None) -> Kind:
-    """A decision and of what; dispatch is of streams where nothing is said.
+def check_decision(decision: str) -> str:
+    """The decision, where there is one of that name.
 
     Raises:
-        PolicyError: there is no such decision.
+        PolicyError: there is none; the message has the one that may be meant.
     """
-    kind = (decision, of or (STREAMS if decision == "dispatch" else None))
-    if kind not in KINDS:
-        what = decision if of is None else f"{decision} of {of}"
-        raise PolicyError(f"no decision {what!r}{_near(decision, DECISIONS)} Have: {', '.join(DECISIONS)}")
-    return kind
+    if decision not in DECISIONS:
+        raise PolicyError(
+            f"unknown decision {decision!r}{_near(_renamed(decision), list(DECISIONS))} "
+            f"Use one of {', '.join(DECISIONS)}, as dispatch=closest"
+        )
+    return decision
+
+
+def _renamed(decision: str) -> str:
+    """What WORK.DECISION, as it once was named, is called; anything else as it is."""
+    work, _, name = decision.rpartition(".")
+    of_work = [each for each, about in DECISIONS.items() if about == work]
+    return name if name in of_work or not of_work else of_work[0]
 
 
 def policy(name: str) -> Callable[[P], P]:
@@ -73,7 +76,7 @@ def policy(name: str) -> Callable[[P], P]:
     """
 
     def register(cls: P) -> P:
-        known = _known[_declared(name, cls)]
+        known = _known[declared(f"policy {name!r}", cls)]
         other = known.get(name)
         if other is not None and other.__qualname__ != cls.__qualname__:
             raise PolicyError(f"policy name {name!r} is taken by {other.__module__}.{other.__qualname__}")
@@ -84,63 +87,134 @@ def policy(name: str) -> Callable[[P], P]:
     return register
 
 
-def offer(decision: str, name: str, of: str | None = None) -> Callable[[Callable[[], Make]], None]:
+def offer(decision: str, name: str) -> Callable[[Callable[[], Make]], None]:
     """A decorator of a function that imports what makes a policy: it is called when the policy is asked for.
 
     For policies whose import takes long, and for those that lie above this layer.
     """
 
     def note(find: Callable[[], Make]) -> None:
-        _offered[kind_of(decision, of)][name] = find
+        _offered[check_decision(decision)][name] = find
 
     return note
 
 
-def names(decision: str, of: str | None = None, live: bool = False) -> list[str]:
+def names(decision: str, live: bool = False) -> list[str]:
     """Every policy that `load` finds by name, sorted; trained ones that ship and entry points among them.
 
     Args:
         live: leave out those that run in simulation only.
     """
-    kind = kind_of(decision, of)
-    _families(kind)
-    known = {name for name, cls in _known[kind].items() if not live or getattr(cls, "live", True)}
-    return sorted({*known, *_offered[kind], *cards.shipped(*kind), *(each.name for each in _entries(kind))})
+    _families(decision)
+    known = {name for name, cls in _known[decision].items() if not live or getattr(cls, "live", True)}
+    trained, foreign = cards.shipped(decision), (each.name for each in _entries(decision))
+    return sorted({*known, *_offered[decision], *trained, *foreign})
 
 
-def load(decision: str, name: str, of: str | None = None, live: bool = False) -> Any:
-    """A new policy by its name, as `path/to/file.py:Class`, or by the path of a card.
+def find(decision: str, policy: Policy, live: bool = False) -> Make:
+    """What makes a policy, as `load` takes it. No policy is made: only the file that it is in is run.
+
+    Raises:
+        PolicyError: as for `load`, but for what shows when it is made.
+    """
+    _families(decision)
+    if isinstance(policy, str | Path):
+        make = _named(decision, str(policy))
+    elif isinstance(policy, type):
+        make = policy
+    elif callable(getattr(policy, "decide", None)):
+        _check_class(decision, policy, type(policy), live)
+        return partial(_copied, policy)
+    elif callable(policy):
+        make = policy
+    else:
+        raise PolicyError(
+            f"{decision}: {policy!r} is no policy; give a name, file.py:Class, the path of a card, a class, "
+            "a function that makes a policy, or a policy itself"
+        )
+    if isinstance(make, type):
+        _check_class(decision, policy, make, live)
+    return make
+
+
+def load(decision: str, policy: Policy, live: bool = False) -> Any:
+    """A new policy, by whatever it can be given as.
 
     Args:
-        of: which work a dispatcher is for, "streams" (also None) or "requests".
+        decision: of `DECISIONS`.
+        policy: a name, `path/to/file.py:Class`, the path of a card, a class, a function that makes a
+            policy, or a policy itself, which is copied.
         live: refuse one that runs in simulation only.
     Raises:
         PolicyError: there is none of that name, its file or class is wrong, or it decides something else.
     """
-    kind = kind_of(decision, of)
-    _families(kind)
-    card = Path(name) if name.endswith(".json") else cards.shipped(*kind).get(name)
-    if card is not None and name not in _known[kind]:
-        return cards.load(*kind, card)
-    make = _from_file(name) if is_file(name) else _by_name(kind, name)
+    make = find(decision, policy, live)
     try:
         made = make()
     except PolicyError:
         raise
     except (Exception, SystemExit) as error:  # foreign code
-        raise PolicyError(f"policy {name!r}: {type(error).__name__} when created: {error}") from error
+        raise PolicyError(f"{_shown(policy)}: {type(error).__name__} when created: {error}") from error
     cls = type(made)
-    if not getattr(made, "name", "") or (".py:" in name and "name" not in vars(cls)):
+    _check_class(decision, policy, cls, live)
+    if missing := [method for method in METHODS if not callable(getattr(made, method, None))]:
+        raise PolicyError(f"{_shown(policy)} lacks {', '.join(missing)}; see docs/tutorials/own-policy.md")
+    named = isinstance(policy, str | Path) and ".py:" not in str(policy)  # the name is the policy's
+    own = getattr(made, "__dict__", {}).get("name") or vars(cls).get("name")
+    if not (getattr(made, "name", "") if named else own):
         made.name = cls.__name__  # a subclass of a shipped policy is not that policy
-    if _declared(name, cls) != kind:
-        raise PolicyError(f"policy {name!r} decides {_said(_declared(name, cls))}, not {_said(kind)}")
-    missing = [method for method in METHODS if not callable(getattr(made, method, None))]
-    if missing:
-        raise PolicyError(f"policy {name!r} lacks {', '.join(missing)}; see docs/tutorials/own-policy.md")
-    if live and not getattr(made, "live", True):
-        have = ", ".join(names(decision, of, live=True))
-        raise PolicyError(f"policy {name!r} runs in simulation only; live: {have}")
     return made
+
+
+def _check_class(decision: str, policy: Policy, cls: type, live: bool) -> None:
+    """See that a class decides what it is to decide, live too where that is wanted.
+
+    Raises:
+        PolicyError: it does not.
+    """
+    if (decides := declared(_shown(policy), cls)) != decision:
+        raise PolicyError(f"{_shown(policy)} decides {decides}, not {decision}")
+    if live and not getattr(cls, "live", True):
+        have = ", ".join(names(decision, live=True))
+        raise PolicyError(f"{_shown(policy)} runs in simulation only; live: {have}")
+
+
+def _shown(policy: Policy) -> str:
+    """A policy as it was given, for messages."""
+    named = policy if isinstance(policy, str | Path) else getattr(policy, "__qualname__", None)
+    return f"policy {str(named or type(policy).__qualname__)!r}"
+
+
+def _copied(policy: Any) -> Any:
+    """A policy of its own for a run, so that none sees what another has learned.
+
+    Raises:
+        PolicyError: it cannot be copied.
+    """
+    try:
+        return deepcopy(policy)
+    except Exception as error:  # foreign code
+        raise PolicyError(
+            f"{_shown(policy)} cannot be copied for each run ({type(error).__name__}: {error}); "
+            "give its class, or a function that makes it"
+        ) from error
+
+
+def _named(decision: str, name: str) -> Make:
+    """What makes a policy by its name, its file or its card."""
+    card = Path(name) if name.endswith(".json") else cards.shipped(decision).get(name)
+    if card is not None and name not in _known[decision]:
+        return partial(cards.load, decision, cards.read(decision, card).path)
+    return _from_file(name) if is_file(name) else _by_name(decision, name)
+
+
+def ships(decision: str, name: str) -> bool:
+    """Whether a policy of this name is part of edgewise; also where there is none, which `load` refuses."""
+    _families(decision)
+    if is_file(name):
+        return cards.SHIPPED in Path(name).absolute().parents
+    named = name in _known[decision] or name in _offered[decision] or name in cards.shipped(decision)
+    return named or all(entry.name != name for entry in _entries(decision))
 
 
 def is_file(name: str) -> bool:
@@ -153,71 +227,65 @@ def located(name: str) -> str:
     return str(Path(name).absolute()) if is_file(name) else name
 
 
-def _declared(name: str, cls: type) -> Kind:
-    decision = getattr(cls, "decision", None)
+def declared(who: str, cls: type) -> str:
+    """What a class says that it decides.
+
+    Args:
+        who: it is, for messages.
+
+    Raises:
+        PolicyError: it says nothing that there is.
+    """
+    decision, of = getattr(cls, "decision", None), getattr(cls, "of", None)
+    if decision == "dispatch" and of == "requests":
+        raise PolicyError(f"{who}: write decision = 'requests'; `of` says nothing any more")
     if decision not in DECISIONS:
-        raise PolicyError(
-            f"policy {name!r}: its class says decision = {decision!r}; say one of {', '.join(DECISIONS)}"
-        )
-    return kind_of(decision, getattr(cls, "of", None))
+        raise PolicyError(f"{who}: its class says decision = {decision!r}; say one of {', '.join(DECISIONS)}")
+    return str(decision)
 
 
-def _said(kind: Kind) -> str:
-    return kind[0] if kind[1] is None else f"{kind[0]} of {kind[1]}"
-
-
-def _word(kind: Kind) -> str:
-    return {STREAMS: "policy", REQUESTS: "request policy", None: f"{kind[0]} policy"}[kind[1]]
-
-
-def _families(kind: Kind) -> None:
+def _families(decision: str) -> None:
     """Import what registers the shipped policies of a decision.
 
     Raises:
-        PolicyError: they need a package that is not installed.
+        PolicyError: there is no such decision, or they need a package that is not installed.
     """
     try:
-        importlib.import_module(f"edgewise.policies.{'.'.join(_path(kind))}")
+        importlib.import_module(f"edgewise.policies.{check_decision(decision)}")
     except ModuleNotFoundError as error:
-        raise PolicyError(f"{kind[0]} needs {error.name}: pip install 'edgewise[place]'") from error
+        raise PolicyError(f"{decision} needs {error.name}: pip install 'edgewise[place]'") from error
 
 
-def _path(kind: Kind) -> tuple[str, ...]:
-    """Of the package of a decision's policies; dispatch is of streams where nothing is said."""
-    return kind if kind == ("dispatch", REQUESTS) else kind[:1]
-
-
-def _entries(kind: Kind) -> list[EntryPoint]:
-    groups = [".".join((GROUP, *_path(kind)))]
-    groups += [GROUP] if kind[1] == STREAMS else []
+def _entries(decision: str) -> list[EntryPoint]:
+    groups = (f"{GROUP}.{decision}", *([GROUP] if decision == "dispatch" else []))
     return [each for group in groups for each in entry_points(group=group)]
 
 
-def _by_name(kind: Kind, name: str) -> Make:
-    if name in _known[kind]:
-        return _known[kind][name]
-    if name in _offered[kind]:
-        return _offered[kind][name]()
-    for entry in _entries(kind):
+def _by_name(decision: str, name: str) -> Make:
+    if name in _known[decision]:
+        return _known[decision][name]
+    if name in _offered[decision]:
+        return _offered[decision][name]()
+    for entry in _entries(decision):
         if entry.name == name:
             try:
                 loaded: Make = entry.load()
             except Exception as error:  # foreign code
                 raise PolicyError(f"policy {name!r} from {entry.value}: {error}") from error
             return loaded
-    have = names(*kind)
+    have = names(decision)
     raise PolicyError(
-        f"no {_word(kind)} {name!r}{_elsewhere(name) or _near(name, have)} "
+        f"no {decision} policy {name!r}{_elsewhere(name) or _near(name, have)} "
         f"Have: {', '.join(have)}, or file.py:Class"
     )
 
 
 def _elsewhere(name: str) -> str:
     """Says of which other decision there is a policy of that name."""
-    for kind in KINDS:
+    for decision in DECISIONS:
         with suppress(PolicyError):  # its extra is not installed
-            if name in names(*kind):
-                return f"; it decides {_said(kind)}" + ("." if kind[1] else f": write {kind[0]}={name}.")
+            if name in names(decision):
+                return f"; it decides {decision}: write {decision}={name}."
     return ""
 
 

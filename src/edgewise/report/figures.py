@@ -3,7 +3,6 @@
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -67,8 +66,10 @@ def _band(share: Floats) -> Floats:
     for index, values in enumerate(share.T):
         known = values[~np.isnan(values)]
         if known.size:
-            interval = mean_interval(known)
-            band[:, index] = (interval.mean, *(interval.ends(share=True) or (interval.mean, interval.mean)))
+            found = mean_interval(known, possible=(0.0, 1.0))
+            band[:, index] = [
+                found.mean if end is None else end for end in (found.mean, found.low, found.high)
+            ]
     return band
 
 
@@ -111,12 +112,14 @@ def success_over_time(run: RecordedRun) -> Figure:
     return figure
 
 
-def _whisker(axes: Axes, values: Floats, where: float, **style: Any) -> None:
-    """95 % interval of values, horizontally."""
-    interval = mean_interval(values)
-    if interval.low is not None and interval.high is not None:
-        ends = [[interval.mean - interval.low], [interval.high - interval.mean]]
-        axes.errorbar(interval.mean, where, xerr=ends, color=INK, linewidth=1.3, capsize=2.5, **style)
+def _whisker(
+    axes: Axes, values: Floats, where: float, possible: tuple[float, float], scale: float = 1.0
+) -> None:
+    """95 % interval of values, horizontally, in a scale."""
+    found = mean_interval(values, possible=possible)
+    if found.low is not None and found.high is not None:
+        ends = [[scale * (found.mean - found.low)], [scale * (found.high - found.mean)]]
+        axes.errorbar(scale * found.mean, where, xerr=ends, color=INK, linewidth=1.3, capsize=2.5)
 
 
 def outcome_shares(run: RecordedRun) -> Figure:
@@ -142,7 +145,7 @@ def outcome_shares(run: RecordedRun) -> Figure:
                 axes.text(*where, f"{share:.1%}", ha="center", va="center", fontsize=8.5, color=ink)
         left += width
     for index, shares in enumerate(success.values()):
-        _whisker(axes, shares, index + _WHISKER)
+        _whisker(axes, shares, index + _WHISKER, (0.0, 1.0))
     axes.set_xlim(0.0, 1.0)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     _list_down(axes, names)
@@ -152,7 +155,7 @@ def outcome_shares(run: RecordedRun) -> Figure:
 
 def means(run: RecordedRun) -> Figure:
     """The first measure of each policy: mean over seeds and 95 % interval."""
-    measure = run.work.measures[0]
+    measure = run.measures[0]
     values = by_seed(run.summary, measure.key, run.policies)
     title = measure.heading[0].upper() + measure.heading[1:]
     figure, axes = new_axes(8.0, 1.5 + 0.5 * max(1, len(values)), title)
@@ -160,7 +163,7 @@ def means(run: RecordedRun) -> Figure:
         return _empty(figure, "no run has a value")
     for index, x in enumerate(values.values()):
         axes.plot(measure.scale * x.mean(), index, "o", color=COLOURS[0])
-        _whisker(axes, measure.scale * x, index)
+        _whisker(axes, x, index, measure.possible, measure.scale)
     axes.set(ylim=(-0.6, len(values) - 0.4), xlabel=f"{measure.heading}, 95 % interval")
     axes.grid(axis="x", color=_GRID, linewidth=0.8)
     _list_down(axes, list(values))
@@ -276,7 +279,7 @@ def figures_of(run: RecordedRun, rival: str | None = None) -> dict[str, Figure]:
     Raises:
         PolicyError: the rival has no records in the run.
     """
-    what = run.work.measures[0].heading.removesuffix(" %")
+    what = run.measures[0].heading.removesuffix(" %")
     drawn = {"outcome-shares": outcome_shares(run)} if run.work.parts else {"means": means(run)}
     if run.work.over_time:
         drawn["success-over-time"] = success_over_time(run)

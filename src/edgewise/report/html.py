@@ -10,9 +10,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from edgewise.report import figures
+from edgewise.report import decided, figures
 from edgewise.report.records import RecordedRun
-from edgewise.report.schema import WORK
+from edgewise.report.schema import WORK, Measure
 from edgewise.report.statistics import Interval, mean_interval
 from edgewise.report.summary import by_seed, of_applications, refusals, warning
 from edgewise.report.use import delays_of, use_of
@@ -67,14 +67,15 @@ def environment() -> Environment:
 
 
 def _intervals(
-    summary: Sequence[dict[str, Any]], metric: str, policies: Sequence[str]
+    summary: Sequence[dict[str, Any]], measure: Measure, policies: Sequence[str]
 ) -> dict[str, Interval]:
-    return {name: mean_interval(x) for name, x in by_seed(summary, metric, policies).items()}
+    values = by_seed(summary, measure.key, policies)
+    return {name: mean_interval(x, possible=measure.possible) for name, x in values.items()}
 
 
 def _policy_rows(run: RecordedRun) -> list[dict[str, Any]]:
     """Of each policy its measures as text: the mean, and the ends of its interval or None."""
-    table = [(measure, _intervals(run.summary, measure.key, run.policies)) for measure in run.work.measures]
+    table = [(measure, _intervals(run.summary, measure, run.policies)) for measure in run.measures]
     rows = []
     for policy in run.policies:
         cells = []
@@ -83,13 +84,15 @@ def _policy_rows(run: RecordedRun) -> list[dict[str, Any]]:
             known = found is not None and found.low is not None
             ends = [measure.shown(end) for end in (found.low, found.high)] if found and known else None
             cells.append((measure.shown(found.mean if found else None), ends))
-        rows.append({"policy": policy, "cells": cells})
+        rows.append({"policy": policy, "cells": cells, "fallback": None})
+    for row, share in zip(rows, decided.column(run.decided, run.policies) or [], strict=False):
+        row["fallback"] = share
     return rows
 
 
 def _application_rows(run: RecordedRun) -> list[dict[str, Any]]:
     found = {
-        name: _intervals(parts, "success", run.policies)
+        name: _intervals(parts, run.measures[0], run.policies)
         for name, parts in of_applications(run.summary).items()
     }
     return [
@@ -136,10 +139,12 @@ def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, byte
         .get_template("report.html.j2")
         .render(
             run=run,
-            unit=run.work.measures[0].unit,
+            unit=run.measures[0].unit,
             scenario=run.manifest.get("scenario", run.name),
             command=" ".join(map(str, command)) if isinstance(command, list) else str(command),
             links=warning(run.summary),
+            stood_in=[*decided.nothing(run.all_decided), *decided.lines(run.all_decided)],
+            settings=run.manifest.get("settings", {}),
             tables=[(part, _policy_rows(part)) for part in (run, *run.beside)],
             policies=run.policies,
             comparisons=figures.comparisons_of(run, rival),

@@ -29,9 +29,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from edgewise.errors import RunError
-from edgewise.report.schema import WORK, Work
+from edgewise.policies import DECISIONS
+from edgewise.report.decided import ByPolicy, of_json
+from edgewise.report.schema import WORK, Measure, Work, measures_of
 from edgewise.report.summary import summary_of
 from edgewise.report.use import SORTED_BY, USE
+
+OWNERS = {
+    "state.sqlite": "a live system",
+    "state.sqlite.copy": "a live system",
+    "streams.db": "edgewise run",
+    "manifest.json": "a simulation",
+    "runs.jsonl": "a sweep",
+    "claims.json": "a reproduction",
+    "scenario.yaml": "a recording",
+}
+"""Files that say whose a folder is, the first that is there: some have a scenario.yaml, too."""
 
 FORMAT = 2
 """Version of the folder's layout, kept in the manifest."""
@@ -76,6 +89,24 @@ class RecordedRun:
     def work(self) -> Work:
         """How its kind of work is recorded and judged."""
         return WORK[self.kind]
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """By which its policies are judged."""
+        return measures_of(self.kind, self.summary)
+
+    @property
+    def all_decided(self) -> ByPolicy:
+        """How often policies were to decide, and the fallback did; older runs do not say it."""
+        return of_json(self.manifest.get("decided", {}))
+
+    @property
+    def decided(self) -> ByPolicy:
+        """The same, of the decisions of its kind of work."""
+        return {
+            label: {decision: one for decision, one in of.items() if DECISIONS[decision] == self.kind}
+            for label, of in self.all_decided.items()
+        }
 
     @property
     def name(self) -> str:
@@ -206,6 +237,20 @@ def write_whole(path: str | Path, text: str, what: str) -> None:
         raise RunError(f"cannot write {what} {place}: {error}; check the path and its rights") from error
 
 
+def refuse_others(what: str, folder: Path, mine: str = "") -> None:
+    """Nobody writes into a folder that is something else's, whose files of the same names would be lost.
+
+    Args:
+        what: the user calls it, for the message.
+        mine: whose it may be, of `OWNERS`.
+    Raises:
+        RunError: says whose it is.
+    """
+    owner = next((owner for file, owner in OWNERS.items() if (folder / file).is_file()), mine)
+    if owner != mine:
+        raise RunError(f"{what} {folder}: is the folder of {owner}, which stays as it is; name another")
+
+
 def check_place(folder: str | Path) -> None:
     """Find out before long work whether a run folder can be written; its parents are made.
 
@@ -214,6 +259,7 @@ def check_place(folder: str | Path) -> None:
     """
     place = Path(folder).absolute()
     try:
+        refuse_others("run folder", place, "a simulation")
         if place.exists() and (strange := _strangers(place)):
             raise RunError(f"{place} holds {', '.join(strange[:3])}, no part of a run; choose another folder")
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -292,7 +338,7 @@ def read_run(folder: str | Path) -> RecordedRun:
     try:
         manifest = json.loads((place / "manifest.json").read_text(encoding="utf-8"))
         scenario_yaml = (place / "scenario.yaml").read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"cannot read run folder {place}: {error}; run the scenario again") from error
     lacking = [key for key in _MANIFEST_KEYS if not isinstance(manifest, dict) or key not in manifest]
     if lacking:
@@ -329,7 +375,7 @@ def _tables(place: Path, before: str) -> tuple[pa.Table, pa.Table, list[dict[str
     items, windows = (_parquet(place, name) for name in names[:2])
     try:
         return items, windows, json.loads((place / names[2]).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"cannot read run folder {place}: {error}; run the scenario again") from error
 
 

@@ -6,7 +6,9 @@ carries its description as Arrow metadata, so the Parquet files explain themselv
 of work what its columns are and by which measures its policies are judged.
 """
 
-from typing import NamedTuple
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -117,19 +119,24 @@ submitted_s       float  when it is submitted, seconds from the start of the run
 earliest_s        float  when it may start at the earliest, seconds
 latest_s          float  when it must start at the latest, seconds
 duration_s        float  how long it runs, seconds
-started_s         float? when it started, seconds; null when it never did
+started_s         float? when it started, last, seconds; null when it never did
+ended_s           float? when it was done, seconds; null when it was not by the end of the run
 node              str?   where it last ran; null when it never did, and where all nodes are taken for one
 suspended_s       float  how long it gave way to other work, seconds
+redone_s          float  how long it had run in vain when it was ended to start anew, seconds
 """
 
 _JOB_WINDOWS = """
 jobs              int    jobs submitted
 started           int    of these, started
+ended             int    of these, done by the end of the run
 lost              int    of these, not started until their latest start
-reward            float  revenue less the weighted delay and violation
-revenue           float  cores times slots of the jobs that started
+finished_core_s   float  cores times seconds of the jobs done by their deadline: latest start plus duration
+redone_core_s     float  cores times seconds that jobs had run in vain when they were ended to start anew
+reward            float? OSDEC's: revenue less weighted delay and violation; null where jobs are on nodes
+revenue           float? cores times slots of the jobs that started; null where jobs are on nodes
 delay             float  slots from earliest start to start, added up over jobs
-violation         float  cores in use beyond those that were left over, added up over slots
+violation         float? cores beyond those left over, added up over slots; null where jobs are on nodes
 moves             int    how often jobs gave way to other work: suspended, or ended to start anew
 """
 
@@ -151,8 +158,10 @@ class Measure(NamedTuple):
         heading: of its column where it is shown.
         scale, digits: how it is shown.
         of: the column of `windows` that it is a share of; its own column is `column`, or else `key`.
-        share: differences are in points, else in percent of the rival's mean.
+        share: it lies in 0 … 1, and differences are in points, else in percent of the rival's mean.
         lower_is_better: as of times.
+        least: value that there can be.
+        published: of a paper's setting alone, so that runs of others have no value; see `measures_of`.
     """
 
     key: str
@@ -163,6 +172,18 @@ class Measure(NamedTuple):
     column: str = ""
     share: bool = False
     lower_is_better: bool = False
+    published: bool = False
+    least: float = 0.0
+
+    @property
+    def most(self) -> float:
+        """Value that there can be."""
+        return 1.0 if self.share else math.inf
+
+    @property
+    def possible(self) -> tuple[float, float]:
+        """The least and the greatest value that there can be."""
+        return self.least, self.most
 
     @property
     def unit(self) -> str:
@@ -180,7 +201,7 @@ class Work(NamedTuple):
     Attributes:
         items, windows: schemas of the two tables.
         item: the column that tells items of a seed and policy apart.
-        measures: of its summary; policies are compared by the first.
+        measures: of its summary; see `measures_of`.
         parts: measures that add up to one; where there are none the first measure is drawn.
         over_time: the two columns of `windows` whose quotient is drawn over time, if any.
         about: what the measures are, for a caption.
@@ -261,8 +282,8 @@ WORK = {
             Measure("mean_s", "mean ms", 1e3, lower_is_better=True),
             Measure("p99_s", "99 % ms", 1e3, lower_is_better=True),
             Measure("predicted_s", "predicted ms", 1e3),
-            Measure("link_load", "link busy %", 100.0, 1),
-            Measure("server_load", "servers busy %", 100.0, 1),
+            Measure("link_load", "link busy %", 100.0, 1, share=True),
+            Measure("server_load", "servers busy %", 100.0, 1, share=True),
             Measure("queries", "queries", digits=0),
         ),
         about="from a query's sending to its answer, without the first tenth, which met empty servers",
@@ -272,14 +293,33 @@ WORK = {
         schema(_SPAN + _JOB_WINDOWS),
         "job",
         (
-            Measure("reward", "total", digits=1),
-            Measure("revenue", "core-slots", digits=1),
-            *(
-                Measure(key, key, digits=1, lower_is_better=key not in ("started", "jobs"))
-                for key in ("delay", "violation", "started", "lost", "jobs", "moves")
-            ),
+            Measure("reward", "OSDEC's reward", digits=1, published=True, least=-math.inf),
+            Measure("finished_core_s", "finished core-s", digits=0),
+            *(Measure(key, key, digits=1) for key in ("ended", "started")),
+            *(Measure(key, key, digits=1, lower_is_better=True) for key in ("lost", "delay", "moves")),
+            Measure("redone_core_s", "redone core-s", digits=0, lower_is_better=True),
+            Measure("jobs", "jobs", digits=1),
+            Measure("revenue", "core-slots started", digits=1, published=True),
+            Measure("violation", "violation", digits=1, lower_is_better=True, published=True),
         ),
-        about="total: core-slots of the jobs that started, less weighted delay and violation",
+        about="finished: of jobs done by their latest start plus duration; redone: run in vain, then anew",
     ),
 }
 """By the kind of work, as a scenario names it."""
+
+
+def measures_of(work: str, rows: Iterable[Mapping[str, Any]]) -> tuple[Measure, ...]:
+    """The measures of runs, by the first of which policies are compared.
+
+    Those of a published setting are left out where no run was in it.
+
+    Args:
+        work: its kind.
+        rows: of the runs' summary.
+    """
+    known = list(rows)
+
+    def has(measure: Measure) -> bool:
+        return any(row[measure.key] is not None for row in known)
+
+    return tuple(each for each in WORK[work].measures if not each.published or has(each))

@@ -5,14 +5,24 @@ by their difference (or ratio) per seed, never by two separate means. A win need
 a Holm-corrected p below 1 - level and a difference of at least `minimum_effect`; a tie
 needs an interval that lies within ±`minimum_effect`; all else is inconclusive.
 
+An interval says nothing that cannot be. That of a share is made on the logit scale, which has no ends:
+
+    logit(m) ± t s / (√n m (1 - m)),  taken back to 0 … 1              (delta method)
+
+with the mean m and the deviation s of n values. Near an end, where shares are skewed, it holds the true mean
+more often than the t-interval does, which there is too narrow as well as out of bounds (decision 0034). Where
+only one end is known, as of times, and of differences, whose interval goes with the p of a t-test, the
+t-interval is cut there: it holds the true mean as often as before.
+
 Forbidden here: choosing the rival by the values compared. Name it, choose it with
 `best_baseline` on the validation seeds, or compare every pair.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,17 +30,19 @@ from scipy import special  # not scipy.stats, which takes a second to import
 
 from edgewise.arrays import Floats
 from edgewise.errors import PolicyError
-from edgewise.report.schema import WORK
+from edgewise.report.schema import measures_of
 from edgewise.report.summary import by_seed
 
 Verdict = Literal["win", "loss", "tie", "inconclusive"]
+Range = tuple[float, float]
+ANY: Range = (-math.inf, math.inf)
 
 _ROUNDING = 1e-12  # differences this small relative to the values are floating-point noise
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean and its t-interval.
+    """A mean and its interval.
 
     Attributes:
         mean: mean of the values.
@@ -42,12 +54,6 @@ class Interval:
     low: float | None
     high: float | None
     n: int
-
-    def ends(self, share: bool) -> tuple[float, float] | tuple[()]:
-        """Its ends to be shown, of a share within [0, 1], where there are any."""
-        if self.low is None or self.high is None:
-            return ()
-        return (max(self.low, 0.0), min(self.high, 1.0)) if share else (self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +144,15 @@ def _spread(values: Floats, scale: float) -> float:
     return error if error > _ROUNDING * scale else 0.0
 
 
-def mean_interval(x: ArrayLike, level: float = 0.95) -> Interval:
-    """Mean and two-sided t-interval of independent values.
+def mean_interval(x: ArrayLike, level: float = 0.95, possible: Range = ANY) -> Interval:
+    """Mean and two-sided interval of independent values.
 
-    mean ± t(n - 1, (1 + level) / 2) · s / √n
+    mean ± t(n - 1, (1 + level) / 2) · s / √n, within what is possible as the module says.
 
     Args:
         x: (n,) values, one per seed, finite.
         level: coverage of the interval, in (0, 1).
+        possible: the least and the greatest value there can be; values beyond them, by rounding, widen it.
     Returns:
         the interval; its ends are None when n = 1.
     Raises:
@@ -154,9 +161,61 @@ def mean_interval(x: ArrayLike, level: float = 0.95) -> Interval:
     values, mean = _start(x, level)
     if values.size == 1:
         return Interval(mean, None, None, 1)
+    scale, error = _Scale.of(values, possible), _spread(values, float(np.abs(values).max()))
+    if error == 0.0:
+        return Interval(mean, mean, mean, int(values.size))
+    half = float(special.stdtrit(values.size - 1, 0.5 + level / 2)) * scale.error(mean, error)
+    low, high = (scale.back(scale.at(mean) + side) for side in (-half, half))
+    return Interval(mean, low, high, int(values.size))
+
+
+def chance_above(x: ArrayLike, value: float, possible: Range = ANY) -> float:
+    """Probability of Student's t that the mean of independent values lies above a value: its confidence.
+
+    An end of `mean_interval` is at the value where this is (1 ± level) / 2.
+
+    Args:
+        x: (n,) values, n > 1.
+        value, possible: within `possible`, as for `mean_interval`.
+    Returns:
+        1 or 0 where all values are the same, 1 also at the value itself.
+    """
+    values = _values(x, "x")
+    mean, scale = float(values.mean()), _Scale.of(values, possible)
     error = _spread(values, float(np.abs(values).max()))
-    half = float(special.stdtrit(values.size - 1, 0.5 + level / 2)) * error
-    return Interval(mean, mean - half, mean + half, int(values.size))
+    if error == 0.0:
+        return float(mean >= value)
+    margin = (scale.at(mean) - scale.at(value)) / scale.error(mean, error)
+    return float(special.stdtr(values.size - 1, margin))
+
+
+class _Scale(NamedTuple):
+    """Where intervals are symmetric: a logit of what is between two ends, else the values themselves."""
+
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Floats, possible: Range) -> "_Scale":
+        return cls(float(min(possible[0], values.min())), float(max(possible[1], values.max())))
+
+    @property
+    def _ends(self) -> bool:
+        return math.isfinite(self.most - self.least)
+
+    def at(self, value: float) -> float:
+        return float(special.logit((value - self.least) / (self.most - self.least))) if self._ends else value
+
+    def error(self, mean: float, error: float) -> float:
+        """A small one of the mean, here."""
+        if not self._ends:
+            return error
+        return error * (self.most - self.least) / ((mean - self.least) * (self.most - mean))
+
+    def back(self, where: float) -> float:
+        if self._ends:
+            return self.least + (self.most - self.least) * float(special.expit(where))
+        return min(max(where, self.least), self.most)
 
 
 def bootstrap_interval(
@@ -243,8 +302,12 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _paired(a: Floats, b: Floats, level: float) -> tuple[Interval, float | None, str]:
-    """Paired t-test: t = d̄ / (s_d / √n) with n - 1 degrees of freedom; its p, and what to note."""
+def _paired(a: Floats, b: Floats, level: float, possible: Range) -> tuple[Interval, float | None, str]:
+    """Paired t-test: t = d̄ / (s_d / √n) with n - 1 degrees of freedom; its p, and what to note.
+
+    Args:
+        possible: differences; the interval is cut there.
+    """
     d = a - b
     mean, n = float(d.mean()), int(d.size)
     if n == 1:
@@ -257,7 +320,8 @@ def _paired(a: Floats, b: Floats, level: float) -> tuple[Interval, float | None,
         return Interval(mean, mean, mean, n), 1.0 if same else 0.0, note
     half = float(special.stdtrit(n - 1, 0.5 + level / 2)) * error
     p = 2.0 * float(special.stdtr(n - 1, -abs(mean) / error))
-    return Interval(mean, mean - half, mean + half, n), p, ""
+    least, most = min(possible[0], mean), max(possible[1], mean)
+    return Interval(mean, max(mean - half, least), min(mean + half, most), n), p, ""
 
 
 def _comparison(
@@ -265,13 +329,15 @@ def _comparison(
     values: tuple[Floats, Floats],
     level: float,
     rule: DifferenceRule,
+    possible: tuple[Range, Range],
 ) -> PairedComparison:
     if rule.ratio:  # from differences of logarithms to relative changes, exp(d) - 1
-        d, p, note = _paired(np.log(values[0]), np.log(values[1]), level)
+        d, p, note = _paired(np.log(values[0]), np.log(values[1]), level, ANY)
         ends = [None if end is None else float(np.expm1(end)) for end in (d.low, d.high)]
         interval = Interval(float(np.expm1(d.mean)), ends[0], ends[1], d.n)
     else:
-        interval, p, note = _paired(*values, level)
+        (least, most), (rivals_least, rivals_most) = possible
+        interval, p, note = _paired(*values, level, (least - rivals_most, most - rivals_least))
     return PairedComparison(
         policy=names[0],
         rival=names[1],
@@ -328,6 +394,7 @@ def compare(
     *,
     ratio: bool = False,
     lower_is_better: bool = False,
+    possible: Mapping[str, Range] = {},
 ) -> list[PairedComparison]:
     """Compare policies paired by seed, Holm-corrected over the family compared.
 
@@ -340,6 +407,8 @@ def compare(
         level: coverage of the intervals; a win or loss needs p_holm < 1 - level.
         ratio: compare policy / rival by its logarithm; for delays, costs and throughput.
         lower_is_better: as for delays.
+        possible: by policy the least and the greatest mean there can be, where they are known; intervals
+            of differences do not go beyond what follows. Without effect on ratios, which are above -1.
     Returns:
         one comparison per pair; empty with fewer than two policies.
     Raises:
@@ -356,8 +425,14 @@ def compare(
             raise ValueError(f"values[{policy!r}]: a ratio needs values > 0, found {x.min():g}")
     least = 1.0 / (1.0 + minimum_effect) - 1.0 if ratio else -minimum_effect
     rule = DifferenceRule(round(1.0 - level, 12), (least, minimum_effect), ratio, lower_is_better)
-    pairs = _pairs(list(arrays), rival)
-    return as_family([_comparison((a, b), (arrays[a], arrays[b]), level, rule) for a, b in pairs])
+    return as_family(
+        [
+            _comparison(
+                (a, b), (arrays[a], arrays[b]), level, rule, (possible.get(a, ANY), possible.get(b, ANY))
+            )
+            for a, b in _pairs(list(arrays), rival)
+        ]
+    )
 
 
 def judged(
@@ -376,16 +451,19 @@ def judged(
     Raises:
         PolicyError: the rival is not among the policies that have values.
     """
-    measure = WORK[work].measures[0]
+    measure = measures_of(work, summary)[0]
     values = by_seed(summary, measure.key, policies)
     if measure.share:
-        return compare(values, rival)
-    base = values.get(rival or next(iter(values), ""), np.zeros(1))
-    scale = abs(float(base.mean())) or 1.0
+        return compare(values, rival, possible=dict.fromkeys(values, measure.possible))
+    base = rival or next(iter(values), "")
+    whole = float(values.get(base, np.zeros(1)).mean())
+    scale = abs(whole) or 1.0
     parts = {name: x / scale for name, x in values.items()}
+    possible = dict.fromkeys(values, (measure.least / scale, measure.most / scale))
+    possible[base] = (whole / scale, whole / scale)  # what differences are percent of
     return [
         replace(
             row, mean=row.mean * scale, rival_mean=row.rival_mean * scale, rule=replace(row.rule, ratio=True)
         )
-        for row in compare(parts, rival, lower_is_better=measure.lower_is_better)
+        for row in compare(parts, rival, lower_is_better=measure.lower_is_better, possible=possible)
     ]

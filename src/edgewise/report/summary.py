@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 from edgewise.arrays import Floats, Ints
 from edgewise.core.world import link_arrays
 from edgewise.model.scenario import Scenario
+from edgewise.model.topology import WayTable
 from edgewise.report.schema import WORK
+from edgewise.workloads.generate import most_load_bps
 
 _SPAN = ("seed", "policy", "window", "start_s", "end_s")
 _COUNTS = ("queries", "ok", "failed", "rejected")
@@ -277,21 +279,33 @@ def warning(summary: Iterable[Mapping[str, Any]]) -> list[str]:
     return lines + ([f"and {len(worst) - SHOWN} more, see summary.json"] if len(worst) > SHOWN else [])
 
 
+def rate(bps: float) -> str:
+    """A rate as people say it."""
+    return f"{bps / 1e9:.4g} Gbit/s" if bps >= 1e9 else f"{bps / 1e6:.4g} Mbit/s"
+
+
 def beforehand(scenario: Scenario) -> list[str]:
     """What no policy can change: sites whose clients send more, on average, than all their links carry."""
-    apps = scenario.streams.applications
-    weights = np.array([app.weight for app in apps])
-    bits = [8.0 * np.mean(app.rate_qps) * app.size_bytes * np.mean(app.length_s) for app in apps]
-    most_per_s = (
-        max(rate for start, rate in scenario.streams.arrivals.steps if start < scenario.duration_s) / 60.0
-    )
-    demand_bps = most_per_s * float(np.dot(weights, bits) / weights.sum())
-    bandwidth_bps, sites, _ = _bandwidths(scenario)
-    carried = zip(sites, bandwidth_bps.sum(axis=1).tolist(), strict=True)
-    over = [(site, bps) for site, bps in carried if demand_bps > bps]
+    streams = scenario.streams
+    demand_bps = most_load_bps(streams.applications, streams.arrivals, scenario.duration_s)
+    over = [(site, bps) for site, bps in _carried(scenario).items() if demand_bps > bps]
     lines = [
-        f"site {site}: its clients send {demand_bps / 1e6:.4g} Mbit/s in the mean when most come, "
-        f"all its links together carry {bps / 1e6:.6g}"
+        f"site {site}: its clients send {rate(demand_bps)} in the mean when most are there, "
+        f"all its links together carry {rate(bps)}"
         for site, bps in over[:SHOWN]
     ]
     return lines + ([f"and {len(over) - SHOWN} more sites"] if len(over) > SHOWN else [])
+
+
+def _carried(scenario: Scenario) -> dict[str, float]:
+    """What leaves each site at most: ways that begin with one cable have its bandwidth together."""
+    topology = scenario.topology
+    if isinstance(topology.ways, WayTable):
+        bandwidth_bps, sites, _ = _bandwidths(scenario)
+        return dict(zip(sites, bandwidth_bps.sum(axis=1).tolist(), strict=True))
+    cables = {cable.name: cable.bandwidth_bps for cable in topology.cables}
+    found: dict[str, dict[str, float]] = {site.name: {} for site in topology.sites}
+    for way in topology.ways:
+        first = way.over[0] if way.over else f"{way.site} → {way.cluster}"
+        found[way.site][first] = cables[first] if way.over else way.bandwidth_bps
+    return {site: sum(rates.values()) for site, rates in found.items()}

@@ -16,7 +16,8 @@ from matplotlib.patches import Patch, StepPatch
 
 from edgewise.arrays import Floats
 from edgewise.report.style import INK, new_panels, time_axis
-from edgewise.report.use import GONE, HELD, by_place, rate
+from edgewise.report.summary import rate
+from edgewise.report.use import GONE, HELD, by_place
 
 BANDS = {
     "streams": ("workers", "#0072B2"),

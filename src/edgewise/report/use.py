@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from edgewise.arrays import Floats
 from edgewise.report.schema import schema
+from edgewise.report.summary import rate
 
 HOLDS = """
 place             str    node, or link with reserved rates
@@ -66,11 +67,6 @@ SORTED_BY = {
 QUANTILES = (0.5, 0.95, 0.99)
 TOTAL, GONE = "total", "gone"
 """Rows of `holds` that nobody holds."""
-
-
-def rate(bps: float) -> str:
-    """A rate as people say it."""
-    return f"{bps / 1e9:.4g} Gbit/s" if bps >= 1e9 else f"{bps / 1e6:.4g} Mbit/s"
 
 
 HELD: Mapping[str, tuple[str, Callable[[float], str]]] = {
@@ -162,9 +158,9 @@ def _times(work: str, items: pa.Table) -> list[tuple[str, Floats]]:
     if work == "pipelines":
         arrival_s = column("arrival_s")
         return [("waiting", column("start_s") - arrival_s), ("turnaround", column("finish_s") - arrival_s)]
-    start_s, suspended_s = column("started_s"), column("suspended_s")
-    end_s = start_s + column("duration_s") + suspended_s
-    return [("waiting", start_s - column("earliest_s")), ("turnaround", end_s - column("submitted_s"))]
+    start_s = column("started_s")
+    turnaround_s = column("ended_s") - column("submitted_s")
+    return [("waiting", start_s - column("earliest_s")), ("turnaround", turnaround_s)]
 
 
 def _by_name(names: pa.ChunkedArray, values: Floats) -> list[tuple[str, Floats]]:

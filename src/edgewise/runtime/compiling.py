@@ -8,7 +8,6 @@ A file beside the kernels says for which policies that was done: these need no c
 """
 
 import asyncio
-import io
 import os
 import pickle
 import sys
@@ -16,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -25,7 +23,6 @@ from edgewise import policies
 from edgewise.core.compiled import JIT, numba
 from edgewise.core.defer import Slots
 from edgewise.core.dispatch import requests
-from edgewise.core.dispatch.views import frozen
 from edgewise.core.guard import Strict, begin
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
@@ -42,7 +39,17 @@ from edgewise.runtime.gateway import session, split
 
 NICE = 5  # a third of the share of others: a machine that is full must not starve it for ever
 LONGEST_S = 300.0  # that a child may take: a policy that never answers keeps others from being switched
-Wanted = tuple[str, str]  # a decision, of `policies.RUNNING`, and the name of a policy
+Wanted = tuple[str, str]  # a decision, of `policies.DECISIONS`, and the name of a policy
+
+
+def try_out_here(wanted: Wanted, world: World, services: Services | None) -> None:
+    """As `try_out`, of policies that decide in this process; others have one of their own.
+
+    Raises:
+        PolicyError: as there.
+    """
+    if _ships(wanted):
+        try_out(wanted, world, services)
 
 
 def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
@@ -53,21 +60,21 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
     Raises:
         PolicyError: it cannot be loaded, does not fit the services, or raises when it is asked to decide.
     """
-    kind, name = wanted
-    policy = _loaded(kind, name)
-    if kind == "dispatch":
-        session.rehearse(world, policy)
-    elif kind == "defer":
+    decision, name = wanted
+    policy = policies.load(decision, name, live=True)
+    if decision == "dispatch":
+        session.rehearse(policy, world)
+    elif decision == "defer":
         begin(batched(policy), Slots(1.0), Key(0))
         _use_ledger()
-        Strict(name).ask(lambda: jobs.start_one(name), list)
-    elif kind == "split":
+        Strict(name).ask(lambda: jobs.rehearse(policy), list)
+    elif decision == "split":
         split.rehearse(policy)
-    elif kind == "place":
-        Strict(name).ask(lambda: pipelines.start_one(policy), list)
+    elif decision == "place":
+        Strict(name).ask(lambda: pipelines.rehearse(policy), list)
     elif services is None:
         raise PolicyError(f"{name}: the scenario has no services")
-    elif kind == "requests":
+    elif decision == "requests":
         requests.rehearse(services, policy)
     else:
         policy = begin(batched(policy), services.system, Key(0))
@@ -76,24 +83,13 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
         core.carried_out(np.array([[0, 1], [0, -1]]))
 
 
-def _loaded(kind: str, name: str) -> Any:
-    """A policy of a running system by its name."""
-    decision, of = policies.RUNNING[kind]
-    return policies.load(decision, name, of, live=True)
+def _ships(wanted: Wanted) -> bool:
+    return policies.ships(*wanted)
 
 
 def missing(wanted: Sequence[Wanted]) -> list[Wanted]:
-    """Policies whose kernels the cache on disk lacks, and those of files, which may have changed."""
-    return [each for each in wanted if policies.is_file(each[1]) or (JIT and not _mark(each).is_file())]
-
-
-class _Exact(pickle.Pickler):
-    """Keeps what must not be written to so: a kernel is compiled anew for arrays that may be."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if type(value) is np.ndarray and not value.flags.writeable:
-            return frozen, (value.copy(),)
-        return NotImplemented
+    """Policies whose kernels the cache on disk lacks, and those that do not ship, which may have changed."""
+    return [each for each in wanted if not _ships(each) or (JIT and not _mark(each).is_file())]
 
 
 async def compiled(
@@ -106,18 +102,21 @@ async def compiled(
     Raises:
         PolicyError: a policy cannot be used.
     """
+    for decision, name in wanted:
+        if policies.ships(decision, name):  # others are looked for in the child, which runs their files
+            policies.find(decision, name, live=True)
     if not (lacking := missing(wanted)):
         return
     told()
-    asked = io.BytesIO()
-    _Exact(asked).dump((lacking, world, services))
+    # By a protocol that leaves arrays read-only: a kernel is compiled anew for those that may be written to.
+    asked = pickle.dumps((lacking, world, services), pickle.HIGHEST_PROTOCOL)
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "edgewise.runtime.compiling",
         stdin=PIPE, stdout=DEVNULL, stderr=PIPE, start_new_session=True,
     )  # fmt: skip
     try:
         async with asyncio.timeout(LONGEST_S):
-            _, said = await child.communicate(asked.getvalue())
+            _, said = await child.communicate(asked)
     except TimeoutError:
         raise PolicyError(f"{lacking[-1][1]}: was tried out for {LONGEST_S:g} s without an end") from None
     finally:
@@ -141,8 +140,8 @@ def needed_by(scenario: Scenario, wanted: Iterable[Wanted], told: Callable[[], N
 
 def _mark(wanted: Wanted) -> Path:
     """A file that is there once a policy's kernels are."""
-    kind, name = wanted
-    return Path(numba.config.CACHE_DIR) / "compiled" / f"{kind}.{quote(name, safe='')}"  # type: ignore[attr-defined]
+    decision, name = wanted
+    return Path(numba.config.CACHE_DIR) / "compiled" / f"{decision}.{quote(name, safe='')}"  # type: ignore[attr-defined]
 
 
 def main() -> int:
@@ -151,16 +150,23 @@ def main() -> int:
     with suppress(OSError):  # the kernel may share the processor out by sessions; others have no such file
         Path("/proc/self/autogroup").write_text(str(NICE))
     wanted, world, services = pickle.load(sys.stdin.buffer)  # written by `Child`
+    try:
+        for decision, name in wanted:
+            policies.find(decision, name, live=True)
+        _compile(wanted, world, services)
+    except EdgewiseError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _compile(wanted: Sequence[Wanted], world: World, services: Services | None) -> None:
+    """Try policies out, and note for each that the cache holds what it needs."""
     for each in wanted:
-        try:
-            try_out(each, world, services)
-        except EdgewiseError as error:
-            print(error, file=sys.stderr)
-            return 2
+        try_out(each, world, services)
         with suppress(OSError):  # a cache that cannot be written: the next switch finds nothing either
             _mark(each).parent.mkdir(parents=True, exist_ok=True)
             _mark(each).touch()
-    return 0
 
 
 def _use_ledger() -> None:

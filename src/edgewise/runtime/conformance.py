@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from edgewise.model.pipelines import Network
-from edgewise.runtime import http
+from edgewise.runtime import clock, http
 from edgewise.runtime.backends import Backend
 from edgewise.runtime.controller.plan import STAND_IN, write_stand_in
 from edgewise.runtime.store import Process
@@ -62,9 +62,9 @@ def _answers(process: Process) -> bool:
 
 
 def _wait(condition: Callable[[], bool], limit_s: float, otherwise: str) -> None:
-    until_s = time.monotonic() + limit_s
+    until_s = clock.monotonic_s() + limit_s
     while not condition():
-        assert time.monotonic() < until_s, otherwise
+        assert clock.monotonic_s() < until_s, otherwise
         time.sleep(0.02)
 
 

@@ -1,8 +1,8 @@
 """What policies of a process fail at: counted, said in the log, and kept for whoever writes it down.
 
 Every guard of a running system is made here, so that a policy that raises, answers what cannot be done, or
-exceeds its budget is recorded alike for all decisions. A policy is asked in a thread of its own (`Limited`):
-however long it takes, we go on.
+exceeds its budget is recorded alike for all decisions. A policy that ships is asked in a thread of its own
+(`Limited`), any other decides in a process of its own (`runtime.apart`): however long it takes, we go on.
 
 Also in the store: streams and requests, which are open, and what came, for `edgewise record`.
 """
@@ -10,8 +10,8 @@ Also in the store: streams and requests, which are open, and what came, for `edg
 import json
 import logging
 import queue
+import secrets
 import threading
-import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from edgewise.core.guard import LATE, Guard, Resting
+from edgewise.core.guard import LATE, Caller, Guard, Resting, at_once
+from edgewise.runtime import clock
 from edgewise.runtime.sqlite import Database, telling
 
 log = logging.getLogger("edgewise.policies")
@@ -81,9 +82,16 @@ class Faults:
         self.counts: Counter[tuple[str, str]] = Counter()
         self._fresh: dict[tuple[str, str, bool, str], Fault] = {}
 
-    def guard(self, decision: str, policy: str, budget_s: float, shadow: bool = False) -> Guard:
-        """A guard that waits so long for an answer of a policy."""
-        return Guard(Limited(budget_s), partial(self._note, decision, policy, budget_s, shadow))
+    def guard(
+        self, decision: str, policy: str, budget_s: float, shadow: bool = False, apart: bool = False
+    ) -> Guard:
+        """A guard that waits so long for an answer of a policy.
+
+        Args:
+            apart: it decides in a process of its own, and answers in time by itself (`runtime.apart`).
+        """
+        asking: Caller = at_once if apart else Limited(budget_s)
+        return Guard(asking, partial(self._note, decision, policy, budget_s, shadow))
 
     def drain(self) -> list[Fault]:
         """Those since the last call."""
@@ -95,7 +103,7 @@ class Faults:
     ) -> None:
         instead = COMPARED if shadow else INSTEAD[decision]
         key = decision, policy, shadow, kind
-        before, now_s = self._fresh.get(key), time.time()
+        before, now_s = self._fresh.get(key), clock.unix_s()
         since_s, times = (now_s, 1) if before is None else (before.since_s, before.times + 1)
         waited_s = budget_s if kind == LATE else 0.0
         self._fresh[key] = Fault(since_s, now_s, self.process, *key, guard.fault, waited_s, times, instead)
@@ -166,14 +174,14 @@ class Limited:
         if self._owed and not self._answers.empty():
             self._answers.get()  # it came too late
             self._owed = False
-        if self._owed or time.monotonic() < self._until_s:
+        if self._owed or clock.monotonic_s() < self._until_s:
             raise Resting(self._why)
         self._begin()
         self._questions.put(question)
         try:
             answer, error = self._answers.get(timeout=self._patience_s)
         except queue.Empty:
-            self._owed, self._until_s = True, time.monotonic() + self._rest_s
+            self._owed, self._until_s = True, clock.monotonic_s() + self._rest_s
             raise TimeoutError(self._why) from None
         if error is not None:
             raise error
@@ -213,7 +221,7 @@ class Request(NamedTuple):
 class OpenStream:
     """A stream as it was accepted, and the worker it was bound to last.
 
-    `key` is what a gateway finds it by when its clients state no number.
+    `key` is what a gateway finds it by when its clients state no number, `owner` the client who opened it.
     """
 
     id: int
@@ -221,28 +229,37 @@ class OpenStream:
     key: tuple[str | None, ...] | None
     opened_s: float
     worker: str | None
+    owner: str = ""
+
+
+def stream_number() -> int:
+    """A new stream's number: nobody can guess it, and every reader of JSON can hold it."""
+    return secrets.randbelow(2**53 - 1) + 1
 
 
 class TrafficStore(FaultStore):
     """The part of a store that gateways write."""
 
-    def open_stream(self, gateway: str, needs: dict[str, Any], key: Sequence[str | None] | None) -> int:
+    def open_stream(
+        self, gateway: str, needs: dict[str, Any], key: Sequence[str | None] | None, owner: str = ""
+    ) -> int:
         """Keep a stream until it is closed; once this returns it survives every process.
 
         Returns:
             its number, unique over all gateways.
         """
-        row = self.run(
-            "INSERT INTO stream (gateway, needs, key, opened_s) VALUES (?, ?, ?, ?)",
-            (gateway, json.dumps(needs), None if key is None else json.dumps(list(key)), time.time()),
+        number, stated = stream_number(), None if key is None else json.dumps(list(key))
+        self.run(
+            "INSERT INTO stream (id, gateway, needs, key, opened_s, owner) VALUES (?, ?, ?, ?, ?, ?)",
+            (number, gateway, json.dumps(needs), stated, clock.unix_s(), owner),
         )
-        return int(row.lastrowid or 0)
+        return number
 
     def close_stream(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
         """A stream ended."""
         self.run(
             "UPDATE stream SET closed_s = ?, worker = ?, outcome = ? WHERE id = ?",
-            (time.time(), worker, json.dumps(outcome), stream_id),
+            (clock.unix_s(), worker, json.dumps(outcome), stream_id),
         )
 
     def note_requests(self, rows: Sequence[Request]) -> None:
@@ -290,11 +307,12 @@ class TrafficStore(FaultStore):
         self.run(
             "UPDATE stream SET closed_s = ?, outcome = ? WHERE closed_s IS NULL AND gateway NOT IN"
             " (SELECT name FROM process WHERE wanted OR handle IS NOT NULL)",
-            (time.time(), gone),
+            (clock.unix_s(), gone),
         )
         forgotten = self.run(
             "DELETE FROM stream WHERE id IN (SELECT id FROM stream WHERE closed_s IS NOT NULL AND"
-            " (id <= (SELECT MAX(id) FROM stream) - ? OR closed_s < ?) ORDER BY id LIMIT ?)",
+            " (id NOT IN (SELECT id FROM stream ORDER BY opened_s DESC LIMIT ?) OR closed_s < ?)"
+            " ORDER BY opened_s LIMIT ?)",
             (most, before_s, at_once),
         ).rowcount
         if forgotten:
@@ -309,8 +327,8 @@ class TrafficStore(FaultStore):
     def open_streams(self, gateway: str) -> list[OpenStream]:
         """The streams that a gateway accepted and nobody closed, oldest first."""
         rows = self.rows(
-            "SELECT id, needs, key, opened_s, worker FROM stream"
-            " WHERE gateway = ? AND closed_s IS NULL ORDER BY id",
+            "SELECT id, needs, key, opened_s, worker, owner FROM stream"
+            " WHERE gateway = ? AND closed_s IS NULL ORDER BY opened_s",
             (gateway,),
         )
         return [
@@ -330,7 +348,7 @@ class TrafficStore(FaultStore):
         """The latest streams, open and closed, oldest first; `closed_s` is None for open ones."""
         rows = self.rows(
             "SELECT id, gateway, needs, opened_s, closed_s, worker, outcome FROM"
-            " (SELECT * FROM stream ORDER BY id DESC LIMIT ?) ORDER BY id",
+            " (SELECT * FROM stream ORDER BY opened_s DESC LIMIT ?) ORDER BY opened_s",
             (most,),
         )
         return [

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from edgewise.core.trust import own_files, replaceable
 from edgewise.errors import RunError
 
 OTHERS = 0o077  # rights of group and others
@@ -18,15 +19,25 @@ OTHERS = 0o077  # rights of group and others
 def make_folder(folder: Path, ours: str) -> bool:
     """Make a folder that only its owner may enter, or take others' rights to it away.
 
+    Folders above it that are missing are made for their owner alone to write, whatever the umask.
+
     Args:
         ours: file that a folder of this kind holds. Rights to any other folder with content stay.
     Returns:
         whether others had rights to it.
     Raises:
-        RunError: it is a link, somebody else's, open to all writers, or holds other things.
+        RunError: it is a link, somebody else's, open to all writers, or holds other things; or others could
+            put another one in its place.
         OSError: it cannot be made.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if (place := replaceable(folder.absolute())) is not None:
+        mode = stat.S_IMODE(place.stat().st_mode)
+        raise RunError(
+            f"state {folder}: others may write to {place} (mode {mode:04o}) and "
+            f"could put another folder in its place; chmod go-w {place}, or use a folder elsewhere"
+        )
+    with own_files():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise RunError(f"state {folder}: is a link, or no folder; name the folder itself")

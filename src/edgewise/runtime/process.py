@@ -16,7 +16,6 @@ from typing import IO
 
 import numpy as np
 
-from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.keyed import Purpose, normal_of, normal_pair_of
@@ -26,9 +25,10 @@ from edgewise.errors import PolicyError
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.model.topology import Profile
-from edgewise.runtime import http
+from edgewise.runtime import clock, http
+from edgewise.runtime.apart import load
 from edgewise.runtime.backends import place_file
-from edgewise.runtime.compiling import try_out
+from edgewise.runtime.compiling import try_out_here
 from edgewise.runtime.controller import jobs
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.controller.plan import DATABASE, SCENARIO
@@ -52,6 +52,7 @@ from edgewise.runtime.worker.pieces import PieceWorker, read_split
 from edgewise.runtime.worker.worker import LiveWorker, Reservations
 
 log = logging.getLogger("edgewise.process")
+QUERY_WAIT_S = 0.02  # of a gateway for another program that holds the store: its queries wait, too
 PATIENCE = Patience(health_period_s=0.25, health_timeout_s=1.0)
 
 
@@ -100,7 +101,7 @@ def main(folder: Path, process: Process) -> None:
         place.close()
         return
     tell_once(log.warning)
-    run(_gateway(folder, process, SteadyStore(folder / DATABASE)))
+    run(_gateway(folder, process, SteadyStore(folder / DATABASE, QUERY_WAIT_S)))
     place.close()
 
 
@@ -150,21 +151,21 @@ def _worker(process: Process) -> LiveWorker | PieceWorker:
 
 async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     scenario, world = world_of(folder)
-    settings, began_s = process.settings, store.get("began_s", time.time())
-    offset_s = time.time() - began_s - time.monotonic()
+    settings, began_s = process.settings, store.get("began_s", clock.unix_s())
+    offset_s = clock.unix_s() - began_s - clock.monotonic_s()
     services = services_of(scenario)
     decided = ("dispatch",) if services is None else ("dispatch", "requests")
     for decision in decided:  # what was switched since the nursery began is in the cache on disk
         for name in filter(None, (store.policy(decision), store.policy(decision, SHADOWS))):
             _try_out((decision, name), world, services)
-    policy = policies.load("dispatch", store.policy("dispatch"))
-    token = store.secret("parts")
+    rules, token = StreamRules.of(scenario), store.secret("parts")
+    policy = load("dispatch", store.policy("dispatch"), rules.budgets_s.dispatch)
     session = Session(
         world,
         policy,
         settings["seed"],
-        lambda: max(time.monotonic() + offset_s, 0.0),
-        StreamRules.of(scenario),
+        lambda: max(clock.monotonic_s() + offset_s, 0.0),
+        rules,
         process.name,
     )
     workers = {r.process.name: r.process for r in store.processes("worker")}
@@ -186,7 +187,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     )
     if services is not None:
         gateway.services = _services(services, process, store, gateway)
-    where = _front(folder, process, store)
+    where = _front(folder, process, store, scenario.spec.live.bodies_bytes)
     if settings.get("trial"):
         gateway.draining = True  # it shows that it can begin, and touches nothing
         return await run_trial(gateway, replace(where, grpc_port=None))
@@ -194,7 +195,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     cores = [session.core] if gateway.services is None else [session.core, gateway.services.core]
     for decision, core in zip(decided, cores, strict=True):
         if shadow := store.policy(decision, SHADOWS):
-            watching = policies.load("dispatch", shadow, policies.RUNNING[decision][1], live=True)
+            watching = load(decision, shadow, session.budget_s(decision))
             session.hand(core, decision, watching, watches=True)
     if shadow := store.policy("split", SHADOWS):
         for group in gateway.splits:
@@ -208,7 +209,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
 def _try_out(wanted: tuple[str, str], world: World, services: Services | None) -> None:
     """Have what a policy needs compiled; where it fails another decides, and its faults are said then."""
     with contextlib.suppress(PolicyError):
-        try_out(wanted, world, services)
+        try_out_here(wanted, world, services)
 
 
 class Following:
@@ -261,15 +262,17 @@ class Following:
     def _note_requests(self) -> None:
         services = self.gateway.services
         queues = [group.came for group in self.gateway.splits] + ([services.came] if services else [])
-        if came := [queue.popleft() for queue in queues for _ in range(len(queue))]:
-            site = str(self.gateway.site)
-            self.store.note_requests([Request(at_s, site, *rest) for at_s, rest in came])
+        site = str(self.gateway.site)
+        if came := [Request(at_s, site, *rest) for queue in queues for at_s, rest in queue]:
+            self.store.note_requests(came)
+            for queue in queues:  # only now: where the store is held, they are written the next time
+                queue.clear()
         if services is not None and services.answered:
-            answered, services.answered = services.answered, {}
-            self.store.note_answers((name, *sums) for name, sums in answered.items())
+            self.store.note_answers((name, *sums) for name, sums in services.answered.items())
+            services.answered = {}
 
 
-def _front(folder: Path, process: Process, store: Store) -> Listen:
+def _front(folder: Path, process: Process, store: Store, bodies_bytes: float) -> Listen:
     """Where a gateway listens and who may ask: clients; in its administration operator and controller."""
     settings = process.settings
     certificate, key = tls_files(folder, settings["tls"]) if settings["tls"] else (None, None)
@@ -283,13 +286,14 @@ def _front(folder: Path, process: Process, store: Store) -> Listen:
         key=key,
         names=tuple(settings["names"]),
         open=settings["open"],
+        bodies_bytes=bodies_bytes,
     )
 
 
 def _services(services: Services, process: Process, store: Store, gateway: Gateway) -> ServiceRequests:
     """The part of a gateway that serves requests without a stream."""
     settings, world = process.settings, gateway.session.world
-    policy = policies.load("dispatch", store.policy("requests"), "requests", live=True)
+    policy = load("requests", store.policy("requests"), gateway.session.budget_s("requests"))
     site = world.site_names.index(settings["site"])
     guard = gateway.session.guard("requests", policy)
     core = RequestCore(services, site, policy, settings["seed"], guard)
@@ -302,6 +306,7 @@ def _services(services: Services, process: Process, store: Store, gateway: Gatew
         ServiceMetrics(core, gateway.metrics.registry),
         gateway.session,
         store.secret("parts"),
+        emulated=gateway.ways is not None,
     )
 
 

@@ -12,12 +12,11 @@ Inference changes nothing, so a query that ran twice is no harm. Any other answe
 
 import asyncio
 import os
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from edgewise.errors import RunError
-from edgewise.runtime import http
+from edgewise.runtime import clock, http
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.controller.rolling import tls_files
 from edgewise.runtime.store import Process, Store
@@ -39,9 +38,7 @@ def operator(store: Store) -> http.Client:
     """
     about = store.get("controller")
     if about is None:
-        raise RunError(
-            f"state {store.file.parent}: no live system was started there; use edgewise up, or --state"
-        )
+        raise not_started(store.file.parent)
     port = about["port"]
     if strangers := listeners(port) - {os.geteuid()}:
         whose = ", ".join(map(str, sorted(strangers)))
@@ -67,8 +64,13 @@ def store_of(folder: Path) -> Store:
         RunError: there is none, or it is not ours.
     """
     if not (folder / DATABASE).is_file():
-        raise RunError(f"state {folder}: no live system was started there; use edgewise up, or --state")
+        raise not_started(folder)
     return Store.readable(folder / DATABASE)
+
+
+def not_started(folder: Path) -> RunError:
+    """Nothing is known of a live system there."""
+    return RunError(f"state {folder}: no live system was started there; use edgewise up, or --state")
 
 
 AGAIN = (502, 503)
@@ -91,16 +93,22 @@ async def ask(
     Raises:
         ConnectionError, TimeoutError: there was no answer in all that time.
     """
-    until_s = time.monotonic() + patience_s
+    until_s = clock.monotonic_s() + patience_s
     opening = method == "POST" and path == "/v1/streams"
+    refusal: http.Response | None = None  # says more than that time is over
     while True:
-        left_s = until_s - time.monotonic()
+        left_s = until_s - clock.monotonic_s()
         try:
             answer = await client.request(method, path, headers, body, max(left_s, 0.001), not opening)
-            if answer.status not in AGAIN or time.monotonic() > until_s:
+            if answer.status not in AGAIN or clock.monotonic_s() > until_s:
                 return answer
+            refusal = answer
+        except TimeoutError:
+            if refusal is None or opening:
+                raise
+            return refusal
         except ConnectionError as error:
             refused = str(error).startswith("cannot reach")
-            if time.monotonic() > until_s or (opening and not refused):
+            if clock.monotonic_s() > until_s or (opening and not refused):
                 raise
         await asyncio.sleep(PAUSE_S)

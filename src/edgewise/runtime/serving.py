@@ -33,11 +33,12 @@ class Listen:
     Attributes:
         host: this machine only, unless said otherwise.
         port, grpc_port: 0 takes a free one; no gRPC when `grpc_port` is None.
-        token: bearer token that clients must show; None lets every client in.
+        token: bearer token that clients must show, or a line "NAME TOKEN" for each; None lets everyone in.
         operators: tokens, one of which /v1/admin needs; none: nobody may ask there.
         certificate, key: PEM files; both or neither.
         names: that clients call this machine by, besides localhost and addresses in numbers.
         open: other machines may ask without a token.
+        bodies_bytes: of requests that are held at once.
     """
 
     host: str = http.LOCALHOST
@@ -49,17 +50,23 @@ class Listen:
     key: Path | None = None
     names: tuple[str, ...] = ()
     open: bool = False
+    bodies_bytes: float = http.BODIES_BYTES
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
             raise ScenarioError("tls: give both certificate and key, or neither")
-        for token in (self.token, *self.operators):
+        for token in (*self.tokens, *self.operators):
             http.check_token(token)
         if not (self.token or self.open or http.is_loopback(self.host)):
             raise ScenarioError(
                 f"host {self.host}: other machines can ask there; give a token for clients (--token-file), "
                 "or say that everyone may (--open)"
             )
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The lines of `token`."""
+        return tuple(self.token.splitlines()) if self.token else ()
 
     @property
     def pair(self) -> tuple[Path, Path] | None:
@@ -86,11 +93,11 @@ async def listen(handler: http.Handler, where: Listen, at_once: bool = False) ->
         ScenarioError: the address is taken, a TLS file is wrong, or gRPC is not installed.
     """
     names = tuple(name.lower() for name in (where.host, *where.names))
-    guard = http.AccessGuard((where.token,) if where.token else (), where.operators, names)
-    guarded = http.protect(handler, guard)
+    guard = http.AccessGuard(where.tokens, where.operators, names)
+    guarded, bodies = http.protect(handler, guard), http.Bodies(where.bodies_bytes)
     try:
         tls = http.tls_server(*where.pair) if where.pair else None
-        server = await http.serve(guarded, where.host, where.port, tls=tls, at_once=at_once)
+        server = await http.serve(guarded, where.host, where.port, tls=tls, at_once=at_once, bodies=bodies)
     except OSError as error:
         taken = "another program has the port; end it, or use another one"
         why = taken if error.errno == errno.EADDRINUSE else error
@@ -101,7 +108,8 @@ async def listen(handler: http.Handler, where: Listen, at_once: bool = False) ->
         raise ScenarioError("grpc_port: gRPC is not installed: pip install 'edgewise[grpc]'")
     from edgewise.runtime.protocol.grpc_server import serve_grpc  # an extra
 
-    return Listening(server, await serve_grpc(guarded, where.host, where.grpc_port, tls=where.pair))
+    port = where.grpc_port
+    return Listening(server, await serve_grpc(guarded, where.host, port, tls=where.pair, bodies=bodies))
 
 
 async def run_worker(

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,11 +18,20 @@ from typing import Any, TypeVar
 import msgspec
 
 from edgewise.errors import RunError
-from edgewise.runtime import private
+from edgewise.runtime import clock, private
 
 T = TypeVar("T")
 WAL_BYTES = 16 * 2**20  # what is left of the write-ahead log after a checkpoint
+LEAST_PAUSE_S = 0.2
+WAIT_S = 10.0  # for another program that writes, where nobody else waits for us
+LOOP_WAIT_S = 1.0  # the same on an event loop, which has others to answer
 COPY = ".copy"  # beside the file, of the same name
+LOG, INDEX = "-wal", "-shm"  # the same, SQLite's
+LOOKS, LOOK_S = 3, 0.02
+LOST = (
+    "state {file}: its log {log} was removed while it is in use; what runs goes on, and what it knows is "
+    "written down when it ends: edgewise down, then the same edgewise up"
+)
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 FORBIDDEN = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_AUTH)
@@ -40,11 +49,12 @@ class StoreError(RunError):
 
     Attributes:
         damaged: its file is, which does not pass by itself.
+        held: by another program, which may end soon.
     """
 
-    def __init__(self, message: str, damaged: bool = False) -> None:
+    def __init__(self, message: str, damaged: bool = False, held: bool = False) -> None:
         super().__init__(message)
-        self.damaged = damaged
+        self.damaged, self.held = damaged, held
 
 
 def connect(file: Path) -> sqlite3.Connection:
@@ -53,8 +63,9 @@ def connect(file: Path) -> sqlite3.Connection:
     Raises:
         StoreError: it cannot be used.
     """
+    check_log(file)
     with telling(file):
-        made = sqlite3.connect(file, timeout=10.0, isolation_level=None)
+        made = sqlite3.connect(file, timeout=WAIT_S, isolation_level=None)
         if not file.is_file() or file.stat().st_size == 0:
             made.execute("PRAGMA auto_vacuum = INCREMENTAL")  # it can shrink; a damaged one is not touched
         made.execute("PRAGMA journal_mode = WAL")
@@ -70,6 +81,8 @@ class Database:
         file: created when missing, in a folder that is its owner's only; so are both from now on.
     Attributes:
         SCHEMA: makes its tables where they are missing.
+        WAIT_S: how long a statement waits for another program that holds the file. After one that waited in
+            vain, all others fail at once for as long, so that an event loop goes on to what else there is.
         exposed: whether others could read it until now.
     Raises:
         RunError: it cannot be opened, is no database, or its folder is not ours alone; so with all that reads
@@ -77,6 +90,7 @@ class Database:
     """
 
     SCHEMA = ""
+    WAIT_S = WAIT_S
 
     def __init__(self, file: Path) -> None:
         self.file = file = file.absolute()  # whoever opens it again may be elsewhere
@@ -84,23 +98,26 @@ class Database:
             self.exposed = self._make_private()
         except OSError as error:
             raise RunError(f"state {file}: cannot be opened: {error}; use another --state folder") from error
+        self._held: StoreError | None = None
+        self._held_until_s = 0.0
         self._db = connect(file)
         with telling(file):
             self._db.executescript(self.SCHEMA)
+            self._db.execute(f"PRAGMA busy_timeout = {self.WAIT_S * 1e3:.0f}")  # once it is open
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Carry out a statement that changes something."""
-        with telling(self.file):
+        with self._telling():
             return self._db.execute(statement, values)
 
     def run_for_each(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         """Carry out a statement once for the values of each row."""
-        with telling(self.file):
+        with self._telling():
             self._db.executemany(statement, rows)
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         """What a query finds."""
-        with telling(self.file):
+        with self._telling():
             return self._db.execute(query, values).fetchall()
 
     def kept(
@@ -120,10 +137,32 @@ class Database:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """All that is carried out within, or none of it."""
-        with telling(self.file), self._db:
+        """All that is carried out within, or none of it; within another one it is a part of that."""
+        if self._db.in_transaction:
+            yield
+            return
+        with self._telling(), self._db:
             self._db.execute("BEGIN IMMEDIATE")
             yield
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """As `telling`; while another program is known to hold the file, nobody waits for it anew."""
+        if self._held is not None and clock.monotonic_s() < self._held_until_s:
+            raise self._held
+        try:
+            with telling(self.file):
+                yield
+        except StoreError as error:
+            if error.held and error is not self._held:
+                self._held, self._held_until_s = error, clock.monotonic_s() + max(self.WAIT_S, LEAST_PAUSE_S)
+            raise
+        self._held = None
+
+    def checkpoint(self) -> None:
+        """Have the file hold by itself what its log does, as far as nobody reads what was there before."""
+        with self._telling():
+            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
         """Close the file."""
@@ -133,7 +172,7 @@ class Database:
         """Before SQLite opens the file: its logs, which hold what it holds, get the rights that it has."""
         known, file = self.file.exists(), self.file
         open_folder = private.make_folder(file.parent, file.name)
-        logs = [log for end in ("-wal", "-shm") if (log := file.with_name(file.name + end)).exists()]
+        logs = [log for end in (LOG, INDEX) if (log := beside(file, end)).exists()]
         open_files = [private.make_file(each) for each in (file, *logs)]
         return known and (open_folder or any(open_files))
 
@@ -152,9 +191,40 @@ def open_copy(file: Path) -> sqlite3.Connection:
 
 def _to_read(file: Path) -> sqlite3.Connection:
     """A connection that changes nothing, not even a counter in a damaged file."""
+    check_log(file)
     with telling(file):
         uri = f"{file.resolve().as_uri()}?mode=ro"
-        return sqlite3.connect(uri, uri=True, timeout=10.0, isolation_level=None)
+        return sqlite3.connect(uri, uri=True, timeout=WAIT_S, isolation_level=None)
+
+
+def check_log(file: Path) -> None:
+    """See that whoever uses a file has its log where others find it.
+
+    SQLite's index of the log, which all its users share, would lead a new one to what the log does not hold,
+    and what that one writes would be damage to the others.
+
+    Raises:
+        StoreError: the log was removed while somebody uses it, who goes on with it.
+    """
+    for _ in range(LOOKS):
+        if beside(file, LOG).exists() or not _in_use(beside(file, INDEX)):
+            return
+        time.sleep(LOOK_S)  # somebody may be about to open the file
+    raise StoreError(LOST.format(file=file, log=beside(file, LOG).name), damaged=True)
+
+
+def _in_use(index: Path) -> bool:
+    """Whether a process of this machine holds a lock on a file; none where the system does not say."""
+    with suppress(OSError):
+        inode = f":{index.stat().st_ino}"
+        lines = Path("/proc/locks").read_text().splitlines()
+        return any(field.endswith(inode) for line in lines for field in line.split()[5:6])
+    return False
+
+
+def beside(file: Path, what: str) -> Path:
+    """SQLite's log of a file, or the log's index."""
+    return file.with_name(file.name + what)
 
 
 @contextmanager
@@ -171,7 +241,7 @@ def telling(file: Path) -> Iterator[None]:
             raise
         damaged = code & 0xFF in DAMAGED
         message = message.format(error=error, help=_help(file) if damaged else "")
-        raise StoreError(f"state {file}: {message}", damaged) from error
+        raise StoreError(f"state {file}: {message}", damaged, code & 0xFF in HELD) from error
 
 
 def _help(file: Path) -> str:
@@ -214,9 +284,12 @@ def check_whole(file: Path) -> None:
     Raises:
         StoreError: it is damaged.
     """
-    if file.is_file():
-        with telling(file), closing(_to_read(file)) as source:
-            _check(source, file)
+    if not file.is_file():
+        return
+    if file.stat().st_size == 0 and copy_of(file).is_file():  # which SQLite takes for a new one
+        raise StoreError(f"state {file}: is damaged (emptied); {_help(file)}", damaged=True)
+    with telling(file), closing(_to_read(file)) as source:
+        _check(source, file)
 
 
 def _check(database: sqlite3.Connection, file: Path) -> None:
@@ -240,7 +313,7 @@ def restore(file: Path) -> Path:
     with closing(open_copy(file)) as kept:
         _check(kept, copy)
     aside = file.with_name(f"{file.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
-    for part in ("", "-wal", "-shm"):
+    for part in ("", LOG, INDEX):
         old = Path(f"{file}{part}")
         if old.exists():
             old.rename(f"{aside}{part}")

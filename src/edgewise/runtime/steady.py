@@ -5,55 +5,85 @@ written when that works again. Only what must not be promised without being kept
 """
 
 import logging
-import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from edgewise.runtime import clock
 from edgewise.runtime.faults import Fault
-from edgewise.runtime.sqlite import StoreError
+from edgewise.runtime.sqlite import LOG, LOOP_WAIT_S, LOST, StoreError, beside
 from edgewise.runtime.store import Running, Store
 
 log = logging.getLogger("edgewise.store")
 TRY_S = 1.0
+HELD_S = 2.0  # what others hold for less is no trouble
+MOST_OWED = 100_000
 T = TypeVar("T")
 
 
 class SteadyStore(Store):
     """See the module.
 
+    Args:
+        wait_s: for another program that holds the file, before a write is put off.
     Attributes:
         trouble: what is wrong with the file, "" while nothing is.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, wait_s: float = LOOP_WAIT_S) -> None:
+        self.WAIT_S = wait_s
         super().__init__(file)
         self.trouble = ""
         self._owed: dict[tuple[str, Any], Callable[[], None]] = {}
         self._rows: list[Running] = []
         self._settings: dict[str, Any] = {}
-        self._tried_s = 0.0
+        self._tried_s = self._held_since_s = self._looked_s = 0.0
         self._damaged = False
+        self._log = self._log_now()
 
     def settle(self) -> None:
         """Write what is owed; while there is trouble, try that every second."""
-        if not (self._owed or self.trouble) or time.monotonic() - self._tried_s < TRY_S:
+        self._look_for_log()
+        if not (self._owed or self.trouble) or clock.monotonic_s() - self._tried_s < TRY_S:
             return
-        self._tried_s = time.monotonic()
+        self._tried_s = clock.monotonic_s()
         try:
-            super().put("settled_s", time.time())
+            super().put("settled_s", clock.unix_s())
             while self._owed:
                 key = next(iter(self._owed))
                 self._owed[key]()
                 del self._owed[key]
         except StoreError as error:
-            self._note(error)
+            self.note(error)
             return
         if self.trouble and not self._damaged:
             self.trouble = ""
             log.warning("the store works again")
+
+    def _look_for_log(self) -> None:
+        """Where the log is lost to others, have the file hold what it does: it goes with who has it open."""
+        if clock.monotonic_s() - self._looked_s < TRY_S or self._log_now() == self._log:
+            return
+        self._looked_s = clock.monotonic_s()
+        self.note(StoreError(LOST.format(file=self.file, log=beside(self.file, LOG).name), damaged=True))
+        with suppress(StoreError):
+            self.checkpoint()
+
+    def _log_now(self) -> int | None:
+        """What tells the log from another of its name; None where there is none."""
+        try:
+            return beside(self.file, LOG).stat().st_ino
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        """See `Database.close`."""
+        self._looked_s = 0.0
+        self._look_for_log()
+        super().close()
 
     def get(self, name: str, default: Any = None) -> Any:
         """See `Store.get`."""
@@ -82,7 +112,9 @@ class SteadyStore(Store):
     def started(self, name: str, handle: str | None, failures: int) -> None:
         """See `Store.started`."""
         self._rows = [
-            replace(row, handle=handle, failures=failures, started_s=time.time() if handle else row.started_s)
+            replace(
+                row, handle=handle, failures=failures, started_s=clock.unix_s() if handle else row.started_s
+            )
             if row.process.name == name
             else row
             for row in self._rows
@@ -109,15 +141,16 @@ class SteadyStore(Store):
         return self.read_or(partial(super().faults, since_s), [])
 
     def note_faults(self, rows: Sequence[Fault]) -> None:
-        """See `FaultStore.note_faults`; what cannot be written is counted in `/metrics` alone."""
-        self.read_or(partial(super().note_faults, rows), None)
+        """See `FaultStore.note_faults`."""
+        if rows and len(self._owed) < MOST_OWED:
+            self._do(("faults", rows[0]), lambda: super(SteadyStore, self).note_faults(rows))
 
     def read_or(self, read: Callable[[], T], otherwise: T) -> T:
         """What can be read, by whomever, else something."""
         try:
             return read()
         except StoreError as error:
-            self._note(error)
+            self.note(error)
             return otherwise
 
     def _do(self, key: tuple[str, Any], write: Callable[[], None]) -> None:
@@ -126,10 +159,16 @@ class SteadyStore(Store):
             try:
                 return write()
             except StoreError as error:
-                self._note(error)
+                self.note(error)
         self._owed[key] = write
 
-    def _note(self, error: StoreError) -> None:
+    def note(self, error: StoreError) -> None:
+        """Something could not be read or written, by this or by another user of the file: it is said."""
+        now_s = clock.monotonic_s()
+        if now_s - self._held_since_s > 2.0 * HELD_S:
+            self._held_since_s = now_s
+        if error.held and now_s - self._held_since_s < HELD_S:
+            return
         if not self.trouble:
             log.error("the store is out of order, what runs goes on", extra={"why": str(error)})
         self._damaged |= error.damaged

@@ -7,14 +7,14 @@ process, so whoever starts again reads here what it was doing.
 import hashlib
 import json
 import secrets
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from edgewise.runtime import clock
 from edgewise.runtime.faults import FAULTS, TrafficStore
 from edgewise.runtime.sqlite import StoreError, open_copy
 
@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS successor (name TEXT PRIMARY KEY, process TEXT NOT NU
 CREATE TABLE IF NOT EXISTS retired (handle TEXT PRIMARY KEY, port INTEGER NOT NULL, since_s REAL);
 CREATE TABLE IF NOT EXISTS stream (
     id INTEGER PRIMARY KEY AUTOINCREMENT, gateway TEXT NOT NULL, needs TEXT NOT NULL, key TEXT,
-    opened_s REAL NOT NULL, closed_s REAL, worker TEXT, outcome TEXT
+    opened_s REAL NOT NULL, closed_s REAL, worker TEXT, outcome TEXT, owner TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS request (
     id INTEGER PRIMARY KEY, at_s REAL NOT NULL, site TEXT NOT NULL, service TEXT NOT NULL,
@@ -42,7 +42,9 @@ CREATE TABLE IF NOT EXISTS answer (
 CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NULL;
 """
 MOST_CHANGES = 1000  # of nodes, that are kept
-POLICIES, SHADOWS = "policies", "shadows"  # settings: by decision the name of who decides, and of who watches
+# Settings. By decision the name of who decides, and of who watches; switches of them that are under way.
+POLICIES, SHADOWS, OPERATIONS = "policies", "shadows", "operations"
+ENDED = "ended"  # whether the system has come to its end; false from its controller's start on
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class Store(TrafficStore):
 
     def __init__(self, file: Path) -> None:
         super().__init__(file)
+        if not self.rows("SELECT 1 FROM pragma_table_info('stream') WHERE name = 'owner'"):  # of before
+            self.run("ALTER TABLE stream ADD COLUMN owner TEXT NOT NULL DEFAULT ''")
         if self.exposed:
             self.put("exposed", True)  # until `replace_exposed`
 
@@ -120,7 +124,7 @@ class Store(TrafficStore):
             if not error.damaged:
                 raise
             store = cls.__new__(cls)
-            store.file, store._db = file.absolute(), open_copy(file)
+            store.file, store._db, store._held = file.absolute(), open_copy(file), None
         return store
 
     # settings
@@ -137,7 +141,7 @@ class Store(TrafficStore):
     # who decides
 
     def policy(self, decision: str, what: str = POLICIES) -> str:
-        """The policy of a decision, of `policies.RUNNING`; "" where none is named.
+        """The policy of a decision, of `policies.DECISIONS`; "" where none is named.
 
         Args:
             what: `POLICIES` in use, or `SHADOWS`, which only watch.
@@ -147,12 +151,32 @@ class Store(TrafficStore):
     def set_policy(self, decision: str, name: str, what: str = POLICIES) -> None:
         """Name the policy of a decision, for every process that starts or asks from now on; "": none."""
         self.put(what, self.get(what, {}) | {decision: name})
-        self.put(f"{what} since", self.get(f"{what} since", {}) | {decision: time.time()})
+        self.put(f"{what} since", self.get(f"{what} since", {}) | {decision: clock.unix_s()})
+
+    def name_policies(self, names: Mapping[str, str]) -> None:
+        """Name the policies of all decisions when a system starts; one that goes on decides since it did."""
+        before = {} if self.ended() else self.get(POLICIES, {})
+        since_s, now_s = self.get(f"{POLICIES} since", {}), clock.unix_s()
+        same = {decision for decision, name in names.items() if before.get(decision) == name}
+        self.put(POLICIES, dict(names))
+        begun = {decision: since_s.get(decision, now_s) if decision in same else now_s for decision in names}
+        self.put(f"{POLICIES} since", begun)
+
+    def ended(self) -> bool:
+        """Whether the system came to its end, or was never started: nothing that it decided goes on."""
+        return bool(self.get(ENDED, True))
+
+    def end(self) -> None:
+        """The system has come to its end."""
+        self.put(OPERATIONS, [])
+        self.put(ENDED, True)
 
     def faults_since_switch(self, decision: str) -> dict[str, Any] | None:
         """How often the policy in use has failed since it decides, and the last of it; None: it has not."""
-        since_s = self.get(f"{POLICIES} since", {}).get(decision, 0.0)
-        found = [row for row in self.faults(since_s) if row.decision == decision and not row.shadow]
+        name, since_s = self.policy(decision), self.get(f"{POLICIES} since", {}).get(decision, 0.0)
+        rows = [row for row in self.faults(since_s) if row.decision == decision and not row.shadow]
+        # A gateway that is yet to be told asks the former one; where none is named each split has its own.
+        found = [row for row in rows if name in ("", row.policy)]
         if not found:
             return None
         last = {name: getattr(found[-1], name) for name in ("at_s", "process", "kind", "why", "instead")}
@@ -218,8 +242,11 @@ class Store(TrafficStore):
         self._write(process)
 
     def forget(self, name: str) -> None:
-        """Forget a process that is not wanted and has ended."""
-        self.run("DELETE FROM process WHERE name = ? AND wanted = 0 AND handle IS NULL", (name,))
+        """Forget a process that is not wanted and has ended, and that another was to take its place."""
+        with self.at_once():
+            gone = self.run("DELETE FROM process WHERE name = ? AND wanted = 0 AND handle IS NULL", (name,))
+            if gone.rowcount:  # else one that is called so later would be taken for outdated
+                self.drop_successors(name)
 
     def set_wanted(self, name: str, wanted: bool) -> None:
         """Say whether a process should run."""
@@ -250,7 +277,7 @@ class Store(TrafficStore):
         self.run(
             "UPDATE process SET restarts = restarts + (?1 IS NOT NULL AND started_s > 0), failures = ?2,"
             " started_s = CASE WHEN ?1 IS NULL THEN started_s ELSE ?3 END, handle = ?1 WHERE name = ?4",
-            (handle, failures, time.time(), name),
+            (handle, failures, clock.unix_s(), name),
         )
 
     def moved(self, gateway: str) -> dict[str, Any]:
@@ -274,7 +301,7 @@ class Store(TrafficStore):
         down = [each for each in self.nodes_down() if each != node]
         with self.at_once():
             self.put("nodes down", down if up else [*down, node])
-            self.put("node changes", [*self.node_changes(), (time.time(), node, up)][-MOST_CHANGES:])
+            self.put("node changes", [*self.node_changes(), (clock.unix_s(), node, up)][-MOST_CHANGES:])
 
     # successors: beside a process with other settings until they serve
 
@@ -289,12 +316,12 @@ class Store(TrafficStore):
 
     def succeed(self, name: str) -> None:
         """A successor takes its place: the former process is retired, or, where it was not started, stays
-        until it is told to end."""
+        until it is told to end. Whether it is wanted has been said of the former one, maybe meanwhile."""
         with self.at_once():
-            found = self.successor(name)
-            if found is None:
+            found, former = self.successor(name), self.process(name)
+            if found is None or former is None:
                 return
-            process, handle = found
+            process, handle = replace(found[0], wanted=former.process.wanted), found[1]
             if handle is not None:
                 self.run(
                     "INSERT INTO retired SELECT handle, port, NULL FROM process"
@@ -305,13 +332,14 @@ class Store(TrafficStore):
             self._write(process)
             self.run("DELETE FROM successor WHERE name = ?", (name,))
 
-    def drop_successors(self) -> None:
-        """No process gets another in its place; those that were started are to end."""
+    def drop_successors(self, name: str | None = None) -> None:
+        """No process, or none of this name, gets another in its place; those that were started are to end."""
         self.run(
             "INSERT INTO retired SELECT handle, json_extract(process, '$.port'), 0 FROM successor"
-            " WHERE handle IS NOT NULL"
+            " WHERE handle IS NOT NULL AND (?1 IS NULL OR name = ?1)",
+            (name,),
         )
-        self.run("DELETE FROM successor")
+        self.run("DELETE FROM successor WHERE ?1 IS NULL OR name = ?1", (name,))
 
     def retired(self) -> list[tuple[str, int, float | None]]:
         """Handle and port of processes that gave their place away, and since when nobody uses them."""
@@ -319,7 +347,7 @@ class Store(TrafficStore):
 
     def release_retired(self) -> None:
         """Nobody uses the retired processes any more."""
-        self.run("UPDATE retired SET since_s = ? WHERE since_s IS NULL", (time.time(),))
+        self.run("UPDATE retired SET since_s = ? WHERE since_s IS NULL", (clock.unix_s(),))
 
     def forget_retired(self, handle: str) -> None:
         """A retired process has ended."""

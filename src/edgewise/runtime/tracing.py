@@ -45,7 +45,7 @@ class Tracing:
         return None
 
     def past(self, name: str, parent: Any, began_s: float, ended_s: float) -> None:
-        """A part that is over; times as `time.monotonic()` tells them."""
+        """A part that is over; times as `runtime.clock.monotonic_s` tells them."""
 
     def close(self) -> None:
         """Send what is left."""

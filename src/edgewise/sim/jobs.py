@@ -2,7 +2,8 @@
 
 They are a part of a joint run (`sim.joint.parts`); alone, other work is a number of cores that it leaves in
 each slot. A job runs where its node is up. When the node dies, one that pauses keeps what it has done, one
-that starts anew loses it. Nothing runs beyond what other work leaves, so there are no violations.
+that starts anew loses it, and does it again. Nothing runs beyond what other work leaves, so there are no
+violations. Jobs that go on when the last slot is over have not ended.
 
 Forbidden here: rules about who starts, where, and who gives way; they are the core's.
 """
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
+from edgewise.core.capacity import CapacityChanged
 from edgewise.core.defer import (
     DeferCommand,
     EvictJob,
@@ -47,6 +49,8 @@ class JobsOutcome(NamedTuple):
         lost: whether the latest start passed without one.
         suspended: slots in suspension.
         moves: how often it gave way to other work, by suspension or to start anew.
+        ended_s: when it was done, nan where it was not by the end of the last slot.
+        redone_s: time that it had run in vain when it began anew.
     """
 
     jobs: tuple[DeferrableJob, ...]
@@ -55,6 +59,8 @@ class JobsOutcome(NamedTuple):
     lost: Ints
     suspended: Floats
     moves: Ints
+    ended_s: Floats
+    redone_s: Floats
 
 
 class JobsPart(Bystander):
@@ -70,7 +76,8 @@ class JobsPart(Bystander):
         lost: (J,) whether the latest start passed without one.
         suspended_s: (J,) time in suspension.
         moves: (J,) how often it gave way, by suspension or to start anew.
-        ended_s: (J,) when it was done, nan where it was not.
+        ended_s: (J,) when it was done, nan where it was not by the end of the last slot.
+        redone_s: (J,) time that it had run in vain when it began anew.
     """
 
     commands = (StartJob, SuspendJob, ResumeJob, EvictJob, LoseJob)
@@ -88,29 +95,38 @@ class JobsPart(Bystander):
         self.node = [""] * len(self.jobs)
         self.start_s, self.ended_s = np.full((2, len(self.jobs)), np.nan)
         self.lost, self.moves = np.zeros((2, len(self.jobs)), dtype=np.int64)
-        self.suspended_s: Floats = np.zeros(len(self.jobs))
+        self.suspended_s, self.redone_s = np.zeros((2, len(self.jobs)))
+        self.end_s = slots * slot_s
 
     def next_s(self) -> float:
-        """The next slot, or the end of a job."""
+        """The next slot, or the end of a job, while the last slot is not over."""
         slot_s = self._slot * self.slot_s if self._slot < self.slots else math.inf
-        return min(slot_s, *self._ends_s.values(), math.inf)
+        next_s = min(slot_s, *self._ends_s.values(), math.inf)
+        return math.inf if self._over(next_s) else next_s
 
     def change_node(self, node: str, up: bool, now_s: float) -> None:
         """Jobs of a dead node stand still; they go on when it is back, unless they were suspended."""
+        if self._over(now_s):
+            return
         (self._down.discard if up else self._down.add)(node)
         for number in [n for n in (self._left_s if up else self._ends_s) if self.node[n] == node]:
             if not up and self._ends_s[number] > now_s * (1 + ROUNDING):  # else it has just ended
                 self._stop(number, now_s)
                 if self.jobs[number].when_evicted == "restart":
-                    self._left_s[number] = float(self._length_s[number])
+                    self._redo(number)
             elif up and number not in self._since_s:
                 self._ends_s[number] = now_s + self._left_s.pop(number)
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """Ends, and at the beginning of a slot its submissions and the slot."""
-        for number in [number for number, ends_s in self._ends_s.items() if ends_s <= now_s * (1 + ROUNDING)]:
+        if self._over(now_s):
+            return
+        ended = [number for number, ends_s in self._ends_s.items() if ends_s <= now_s * (1 + ROUNDING)]
+        for number in ended:
             self.ended_s[number] = self._ends_s.pop(number)
             yield Rank.ENDED, JobEnded(number)
+        if ended and self._since_s:
+            yield Rank.ROOM, CapacityChanged(now_s)
         if self._slot < self.slots and self._slot * self.slot_s <= now_s:
             for number in self._new(now_s).tolist():
                 yield Rank.OPENED, JobSubmitted(self.jobs[number])
@@ -120,7 +136,7 @@ class JobsPart(Bystander):
     def take(self, command: DeferCommand, now_s: float) -> Iterator[Any]:
         """Carry a command out; a start or an end takes no time. What has ended, and was not told yet, has."""
         number = command.job
-        if not math.isnan(self.ended_s[number]):
+        if not math.isnan(self.ended_s[number]) or self._over(now_s):
             return
         match command:
             case StartJob():
@@ -136,6 +152,7 @@ class JobsPart(Bystander):
                 self._go_on(number, self._left_s.pop(number), now_s)
             case EvictJob():
                 self._stop(number, now_s)
+                self._redo(number)
                 del self._left_s[number]
                 self.start_s[number] = np.nan
                 self.moves[number] += 1
@@ -147,7 +164,7 @@ class JobsPart(Bystander):
     def finish(self) -> None:
         """Who is suspended has been so until the end of the last slot."""
         for number, since_s in self._since_s.items():
-            self.suspended_s[number] += max(self.slots * self.slot_s - since_s, 0.0)
+            self.suspended_s[number] += max(self.end_s - since_s, 0.0)
 
     def outcome(self) -> JobsOutcome:
         """What became of them, in slots."""
@@ -155,7 +172,13 @@ class JobsPart(Bystander):
         suspended = self.suspended_s / self.slot_s
         whole = np.round(suspended)
         suspended = np.where(np.abs(suspended - whole) < ROUNDING * (1 + whole), whole, suspended)
-        return JobsOutcome(self.jobs, start, tuple(self.node), self.lost, suspended, self.moves)
+        return JobsOutcome(
+            self.jobs, start, tuple(self.node), self.lost, suspended, self.moves, self.ended_s, self.redone_s
+        )
+
+    def _over(self, now_s: float) -> bool:
+        """Whether the last slot is."""
+        return now_s > self.end_s * (1 + ROUNDING)
 
     def _new(self, now_s: float) -> Ints:
         found = np.flatnonzero(~self._told & (self._submitted_s <= now_s))
@@ -165,6 +188,11 @@ class JobsPart(Bystander):
     def _stop(self, number: int, now_s: float) -> None:
         if number in self._ends_s:
             self._left_s[number] = self._ends_s.pop(number) - now_s
+
+    def _redo(self, number: int) -> None:
+        """What it has done is lost: all is left."""
+        self.redone_s[number] += self._length_s[number] - self._left_s[number]
+        self._left_s[number] = float(self._length_s[number])
 
     def _go_on(self, number: int, left_s: float, now_s: float) -> None:
         if self.node[number] in self._down:  # nobody has heard of it yet

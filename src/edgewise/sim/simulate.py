@@ -148,7 +148,7 @@ class Simulation:
     def finish(self) -> Outcome:
         """Serve what is under way and hand out the records."""
         self.carrier.advance(self.scenario.duration_s)
-        busy_s = self.workers.each.busy_s.copy()
+        busy_s = tables.busy_until(self.workers, self.scenario.duration_s)
         self.serve_rest()
         self.core.validate()
         streams = tables.stream_records(self.world, self.trace, self.truth, self._last, self.reason)
@@ -278,7 +278,9 @@ class Simulation:
         self._last[streams] = worker
         delay_s = self.ways.delay_s[self.truth.site[streams], self.world.cluster[worker]]
         reached = self._alive[worker] & (delay_s < np.inf)
-        # Where the core does not know yet that nothing is reached, queries are sent in vain.
+        # Where the core does not know yet that nothing is reached, queries are sent in vain from now on.
+        for i, at_s in zip(streams[~reached].tolist(), now_s[~reached].tolist(), strict=True):
+            self.carrier.drop(i, at_s, kernels.REJECTED)
         self.carrier.attach(streams[reached], now_s[reached], worker[reached])
 
     def _detach(self, i: int, now_s: float) -> None:
@@ -298,7 +300,14 @@ class Simulation:
                 self._reattach(np.flatnonzero(self.bound == w), now_s)
             else:
                 self.carrier.fail(int(w), np.flatnonzero(self.bound == w), now_s)
+                self._count_anew(int(w), now_s)
             self._push(news_s, NEWS, WorkerChanged(news_s, int(w), change.up))
+
+    def _count_anew(self, w: int, now_s: float) -> None:
+        """What a worker that dies has counted since it told last dies with it."""
+        count_all_answers(now_s, self.workers)
+        self.workers.each.answered[w], self.workers.each.delay_sum_s[w] = 0, 0.0
+        self.workers.histogram[w] = 0
 
     def _change_link(self, change: LinkChange) -> None:
         world, links = self.world, self._links

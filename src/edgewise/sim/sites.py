@@ -4,9 +4,9 @@ A message takes the mean one-way delay of its way. Queries of a stream flow as s
 a promise about load, not a lock. A stream that moves leaves behind what it has sent and was not served yet.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from edgewise.core.dispatch.events import (
 from edgewise.core.dispatch.policy import Batch, DispatchPolicy
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import DECLARED, REASONS
-from edgewise.core.grants import Ask, Grants, Leases
+from edgewise.core.grants import RENEW_S, Ask, Grants, Leases
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import NodeChange
 from edgewise.sim.simulate import CLOSED, NEWS, OPENED, Simulation
@@ -31,7 +31,6 @@ from edgewise.sim.streams.tables import Outcome, Said
 
 CODES = {text: code for code, text in REASONS.items()}
 MESSAGES, RENEW = OPENED + 1, OPENED + 2  # last of what happens at one time
-RENEW_S = 1.0  # a gateway tells each worker so often all that it has there
 
 
 def simulation_of(
@@ -70,6 +69,17 @@ class Answered(NamedTuple):
     others_qps: float
 
 
+class Renewed(NamedTuple):
+    """A gateway tells the workers of a cluster all that it has there, by worker and stream."""
+
+    site: int
+    cluster: int
+    loads: dict[int, dict[int, float | None]]
+
+
+Message: TypeAlias = Asked | Renewed | Answered
+
+
 class Heard(NamedTuple):
     """News for the gateway of one site."""
 
@@ -93,10 +103,16 @@ class SiteSimulation(Simulation):
     ) -> None:
         super().__init__(scenario, make(), seed, **given)
         world, retry = self.world, scenario.retry_refused
-        others = [DispatchCore(world, make(), seed, retry_refused=retry) for _ in world.site_names[1:]]
+        guard = self.core.guard  # one counts for all gateways
+        others = [
+            DispatchCore(world, make(), seed, retry_refused=retry, guard=guard) for _ in world.site_names[1:]
+        ]
         self.cores, self.refusals = [self.core, *others], 0
-        self._leases = [Leases(core.bindings) for core in self.cores]
+        self._leases = [Leases(core) for core in self.cores]
         self._grants = [Grants(float(capacity_qps)) for capacity_qps in world.capacity_qps]
+        self._believed = [set[int]() for _ in self.cores]  # where others have something, as each has heard
+        clusters = range(len(world.cluster_names))
+        self._workers_of = [np.flatnonzero(world.cluster == c).tolist() for c in clusters]
         self._loads: dict[tuple[int, int], float] = {}  # asked for often
         for k in range(1, int(scenario.duration_s / RENEW_S) + 1):
             self._push(k * RENEW_S, RENEW, None)
@@ -105,7 +121,6 @@ class SiteSimulation(Simulation):
         """See `Simulation.finish`."""
         for core in self.cores[1:]:
             core.validate()
-            self.core.faults.update(core.faults)
         return super().finish()
 
     def granted_qps(self, worker: int) -> float:
@@ -126,10 +141,13 @@ class SiteSimulation(Simulation):
         elif isinstance(what, StreamOpened):
             self._counts[0, min(int(now_s / self.scenario.window_s), self._windows - 1)] += 1
             self._told(what.stream.site, what)
+            self._refuse_for_good(what.stream.site, what.stream.id, now_s)
         elif isinstance(what, StreamClosed):  # what it has sent is served
-            site = self.trace[what.stream_id].site
-            self.log.append(Said(now_s, self.cores[site].handle(what)))
-            self._settle(now_s, site, what.stream_id)
+            core = self.cores[site := self.trace[what.stream_id].site]
+            if what.stream_id in core.bindings or what.stream_id in core.refused:
+                self.log.append(Said(now_s, core.handle(what)))
+                self._settle(now_s, site, what.stream_id)
+                self._leases[site].closed(what.stream_id)
         elif isinstance(what, Heard):
             self._told(*what)
         elif kind == MESSAGES:
@@ -171,41 +189,50 @@ class SiteSimulation(Simulation):
         """Tell workers what was bound to them, and what is given back."""
         for told in self._leases[site].settle(stream_id):
             load_qps = self._load_qps(stream_id, told.worker) if isinstance(told, Ask) else None
-            self._send(now_s, site, [Asked(site, told.worker, {stream_id: load_qps})])
+            cluster = int(self.world.cluster[told.worker])
+            self._send(now_s, site, cluster, [Asked(site, told.worker, {stream_id: load_qps})])
 
     def _renew(self, now_s: float) -> None:
-        """Every gateway tells all that it has to each worker of which anybody has anything."""
-        taken = [w for w, grants in enumerate(self._grants) if any(grants.loads.values())]
+        """Every gateway tells each worker all that it has there."""
         for site, core in enumerate(self.cores):
-            loads: dict[int, dict[int, float | None]] = {w: {} for w in taken}
+            loads: dict[int, dict[int, float | None]] = {}
             for i, w in core.bindings.items():
                 loads.setdefault(w, {})[i] = self._load_qps(i, w)
-            clusters = self.world.cluster
-            for cluster in dict.fromkeys(clusters[w] for w in loads):
-                there = {w: each for w, each in loads.items() if clusters[w] == cluster}
-                self._send(now_s, site, [Asked(site, w, each, True) for w, each in there.items()])
+            for cluster in range(len(self.world.cluster_names)):
+                self._send(now_s, site, cluster, [Renewed(site, cluster, loads)])
 
-    def _send(self, now_s: float, site: int, messages: Sequence[Asked | Answered]) -> None:
+    def _send(self, now_s: float, site: int, cluster: int, messages: Sequence[Message]) -> None:
         """Send messages between a gateway and workers of one cluster."""
-        worker = messages[0].worker if isinstance(messages[0], Asked) else messages[0].asked.worker
-        delay_s = float(self._links.delay_s[site, self.world.cluster[worker]])
+        delay_s = float(self._links.delay_s[site, cluster])
         if delay_s < np.inf:
             self._push(now_s + delay_s, MESSAGES, messages)
             return
         for message in messages:
-            self._lost(message if isinstance(message, Asked) else message.asked)
+            if not isinstance(message, Renewed):
+                self._lost(message if isinstance(message, Asked) else message.asked)
 
-    def _deliver(self, now_s: float, messages: Sequence[Asked | Answered]) -> None:
+    def _deliver(self, now_s: float, messages: Sequence[Message]) -> None:
         answers = []
         for message in messages:
             if isinstance(message, Answered):
                 self._reach_gateway(now_s, message)
+            elif isinstance(message, Renewed):
+                answers += [self._answer(now_s, asked) for asked in self._all_of(message)]
             elif self._alive[message.worker]:
                 answers.append(self._answer(now_s, message))
             else:
                 self._lost(message)
         if answers:
-            self._send(now_s, answers[0].asked.site, answers)
+            site, worker = answers[0].asked.site, answers[0].asked.worker
+            self._send(now_s, site, int(self.world.cluster[worker]), answers)
+
+    def _all_of(self, told: Renewed) -> Iterator[Asked]:
+        """What each worker is told; left out is who has granted nothing, where the gateway knows that."""
+        for w in self._workers_of[told.cluster]:
+            there = told.loads.get(w, {})
+            news = there or w in self._believed[told.site] or any(self._grants[w].loads.values())
+            if news and self._alive[w]:
+                yield Asked(told.site, w, there, True)
 
     def _answer(self, now_s: float, asked: Asked) -> Answered:
         """A worker grants what fits."""
@@ -225,6 +252,7 @@ class SiteSimulation(Simulation):
         core, leases = self.cores[site], self._leases[site]
         if everything or answer.refused:
             self._told(site, ReservedElsewhere(now_s, worker, answer.others_qps))
+            (self._believed[site].add if answer.others_qps else self._believed[site].discard)(worker)
         for i in [i for i, load_qps in loads.items() if load_qps is not None]:
             if everything and core.bindings.get(i) != worker:
                 continue
@@ -232,8 +260,14 @@ class SiteSimulation(Simulation):
                 self.refusals += 1
                 self._carry_out(now_s, core.handle(StreamClosed(now_s, i)))
                 self._told(site, StreamOpened(now_s, self.trace[i]))
+                self._refuse_for_good(site, i, now_s)
             else:
                 self._settle(now_s, site, i)
+
+    def _refuse_for_good(self, site: int, stream_id: int, now_s: float) -> None:
+        """The client of a stream that is over goes."""
+        if self._leases[site].over(stream_id):
+            self.cores[site].handle(StreamClosed(now_s, stream_id))
 
     def _lost(self, asked: Asked) -> None:
         """Nobody answers: what is bound stays so until the news of it arrives."""

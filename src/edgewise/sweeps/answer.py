@@ -28,11 +28,13 @@ from pyarrow import csv, parquet as pq
 
 from edgewise.config import dump_scenario
 from edgewise.errors import EdgewiseError, RunError, ScenarioError
+from edgewise.report import decided
 from edgewise.report.html import environment
 from edgewise.report.records import write_whole
 from edgewise.report.schema import Measure
 from edgewise.report.statistics import Interval
 from edgewise.report.style import COLOURS, INK, MARKERS, legend_below, new_axes, png
+from edgewise.result import said_alike
 from edgewise.sweeps import size as sizing
 from edgewise.sweeps.size import Enough, Knee
 from edgewise.sweeps.vary import KEPT, Point, Points, Target
@@ -62,8 +64,13 @@ def curves(drawn: Sequence[Curve], key: str, measure: Measure, target: float | N
     for number, curve in enumerate(drawn):
         colour = COLOURS[number % len(COLOURS)]
         mean = [measure.scale * one.mean for one in curve.found]
-        ends = [one.ends(measure.share) or (one.mean, one.mean) for one in curve.found]
-        low, high = ([measure.scale * end for end in side] for side in zip(*ends, strict=True))
+        low, high = (
+            [
+                measure.scale * (one.mean if end is None else end)
+                for one, end in zip(curve.found, ends, strict=True)
+            ]
+            for ends in ([one.low for one in curve.found], [one.high for one in curve.found])
+        )
         axes.fill_between(curve.at, low, high, color=colour, alpha=0.16, linewidth=0)
         axes.plot(curve.at, mean, color=colour, marker=MARKERS[number % len(MARKERS)], markersize=5,
                   linewidth=1.8, label=curve.label)  # fmt: skip
@@ -157,7 +164,9 @@ class Answer:
         rows = []
         for point, label, seed in self._order():
             values = {vary.path: self._number(k, point) for k, vary in enumerate(points.vary)}
-            rows.append(values | {"policy": label, "seed": seed} | points.rows[point, label, seed])
+            measures = {name: points.rows[point, label, seed][name] for name in points.columns}
+            stood_in = {"fallback_share": decided.share(points.decided(point, seed), label)}
+            rows.append(values | {"policy": label, "seed": seed} | stood_in | measures)
         return pa.Table.from_pylist(rows)
 
     def summary(self) -> dict[str, Any]:
@@ -176,8 +185,13 @@ class Answer:
             "sentences": list(self.sentences),
             "impossible": [{"point": list(point), "why": why} for point, why in points.impossible.items()],
             "found": [_plain(each._asdict()) for each in self.found],
+            "decided": decided.as_json(points.decided()),
             "points": [
-                {"point": list(point), "policy": label}
+                {
+                    "point": list(point),
+                    "policy": label,
+                    "fallback_share": decided.share(points.decided(point), label),
+                }
                 | {column: _plain(points.interval(point, label, column)) for column in points.columns}
                 for point, label in self._tried()
             ],
@@ -252,24 +266,31 @@ class Answer:
         )
 
     def shown(self, every: bool = False) -> tuple[list[str], list[list[str]]]:
-        """Headings and rows of the points: keys, policy, and means ± half an interval.
+        """Headings and rows of the points: keys, policy, and means with their intervals.
 
         Args:
             every: of every measure, or else of the targets' alone.
         """
         points = self.points
-        chosen = list(points.columns) if every else self._asked()
+        some = [one for one in points.columns if any(row[one] is not None for row in points.rows.values())]
+        chosen = some if every else self._asked()
         headings = [*points.names, "policy", *(points.columns[column].heading for column in chosen)]
         rows = []
         for point, label in self._tried():
-            cells = [_cell(points.columns[one], points.interval(point, label, one)) for one in chosen]
+            cells = [
+                sizing.with_ends(points.columns[one], points.interval(point, label, one)) for one in chosen
+            ]
             rows.append([*map(str, point), label, *cells])
+        shares = [decided.column(points.decided(point), [label]) for point, label in self._tried()]
+        if any(shares):
+            headings.append(decided.HEADING)
+            rows = [[*row, each[0] if each else "0.0"] for row, each in zip(rows, shares, strict=True)]
         return headings, rows
 
     def _asked(self) -> list[str]:
         """Columns of the targets, or the first one."""
         asked = [self.points.column(target) for target in self.targets]
-        return list(dict.fromkeys(asked)) or [next(iter(self.points.columns))]
+        return list(dict.fromkeys(asked)) or [self.points.measures[0].key]
 
     def _write_page(self, path: Path, figure: bytes, scenario: str) -> None:
         points = self.points
@@ -283,7 +304,7 @@ class Answer:
             title=f"{points.base.name}: {', '.join(keys)}",
             caption=TRIED if two else INTERVALS,
             facts={"Seeds": len(points.seeds), "Version": version("edgewise"), "Command": self.command},
-            sentences=self.sentences,
+            sentences=(*self.sentences, *decided.lines(points.decided())),
             headings=headings,
             rows=rows,
             scenario=scenario,
@@ -307,7 +328,8 @@ def sweep(points: Points, targets: Sequence[Target] = (), command: str = "") -> 
     if len(points.impossible) * len(points.labels) * len(points.seeds) == len(points.rows):
         raise ScenarioError(next(iter(points.impossible.values())))
     found = sizing.knees(points, wanted)
-    return Answer("sweep", points, wanted, found, tuple(knee.text for knee in found), command)
+    sentences = (*(knee.text for knee in found), *said_alike(points.alike()))
+    return Answer("sweep", points, wanted, found, sentences, command)
 
 
 def size(points: Points, targets: Sequence[Target], command: str = "") -> Answer:
@@ -328,13 +350,6 @@ def _checked(points: Points, targets: Sequence[Target]) -> tuple[Target, ...]:
     for target in targets:
         points.column(target)  # says where it is of other work
     return tuple(targets)
-
-
-def _cell(measure: Measure, found: Interval | None) -> str:
-    """Mean and half of the interval as they are shown."""
-    if found is None or found.high is None:
-        return measure.shown(None if found is None else found.mean)
-    return f"{measure.shown(found.mean)} ± {measure.shown(found.high - found.mean)}"
 
 
 def _plain(value: Any) -> Any:

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from edgewise.errors import EdgewiseError, ScenarioError
-from edgewise.report.statistics import Interval, mean_interval
+from edgewise.report.schema import Measure
+from edgewise.report.statistics import Interval, chance_above, mean_interval
 from edgewise.sweeps.vary import Point, Points, Target, named, price
 
 
@@ -147,10 +147,14 @@ def _in_words(
 def said(target: Target, found: Interval | None) -> str:
     """A measure and its interval in words."""
     what, unit = named(target.measure)
-    if found is None:
-        return f"{what} unknown"
-    ends = [target.measure.shown(end) for end in found.ends(target.measure.share)]
-    return f"{what} {target.measure.shown(found.mean)}{unit}" + (f" [{' … '.join(ends)}]" if ends else "")
+    return f"{what} unknown" if found is None else f"{what} {with_ends(target.measure, found, unit)}"
+
+
+def with_ends(measure: Measure, found: Interval | None, unit: str = "") -> str:
+    """A mean and the ends of its interval, where it has some."""
+    if found is None or found.low is None or found.high is None:
+        return measure.shown(None if found is None else found.mean) + unit
+    return f"{measure.shown(found.mean)}{unit} [{measure.shown(found.low)} … {measure.shown(found.high)}]"
 
 
 def curve_name(points: Points, label: str, rest: Point) -> str:
@@ -171,7 +175,8 @@ def _break(points: Points, label: str, rest: Point) -> Knee:
     curves = [
         [points.rows[(value, *rest), label, seed][measure.key] for value in found] for seed in points.seeds
     ]
-    bend = mean_interval([hinge(x, curve) for curve in curves])
+    inner = sorted(x)[1:-1]
+    bend = mean_interval([hinge(x, curve) for curve in curves], possible=(inner[0], inner[-1]))
     ends = "" if bend.low is None else f" [{bend.low:.4g} … {bend.high:.4g}]"
     text = f"the slope of {named(measure)[0]} breaks at {points.names[0]} {bend.mean:.4g}{ends}"
     return Knee(label, rest, "break", bend.mean, None, bend, f"{curve_name(points, label, rest)}: {text}")
@@ -278,16 +283,15 @@ def _border(
 def _choice(points: Points, targets: Sequence[Target], point: Point) -> Enough:
     label = points.labels[0]
     intervals = tuple(points.interval(point, label, points.column(target)) for target in targets)
-    sure = min(_sure(target, at) for target, at in zip(targets, intervals, strict=True) if at)
+    sure = min(_sure(target, points.values(point, label, points.column(target))) for target in targets)
     return Enough(point, *price(points.scenario(point)), intervals, sure)
 
 
-def _sure(target: Target, found: Interval) -> float:
-    """Probability of Student's t that the mean lies on the target's side."""
-    assert found.low is not None, "met by an interval"
-    margin = (found.mean - target.value) * (1.0 if target.at_least else -1.0)
-    error = (found.mean - found.low) / float(special.stdtrit(found.n - 1, 0.975))
-    return 1.0 if error == 0.0 else float(special.stdtr(found.n - 1, margin / error))
+def _sure(target: Target, values: Sequence[float]) -> float:
+    """Probability of Student's t that the mean lies on the target's side; met, so at the least that."""
+    above = chance_above(values, target.value, target.measure.possible)
+    same = min(values) == max(values)
+    return above if target.at_least else 1.0 if same else 1.0 - above
 
 
 def in_words(points: Points, targets: Sequence[Target], found: Sequence[Enough]) -> list[str]:

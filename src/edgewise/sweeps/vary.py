@@ -5,22 +5,27 @@ for each varied key. Its scenario is loaded anew with these set, as by `--set`.
 """
 
 import hashlib
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from edgewise import api, parallel, runs
 from edgewise.config import load_scenario, parse_setting
+from edgewise.core.guard import Decided
 from edgewise.errors import EdgewiseError, PolicyError, RunError, ScenarioError
 from edgewise.model.scenario import Scenario
 from edgewise.model.values import BITS_PER_SECOND, BYTES, SECONDS, quantity
-from edgewise.report.schema import WORK, Measure
+from edgewise.report.decided import as_json, of_json
+from edgewise.report.schema import WORK, Measure, measures_of
 from edgewise.report.statistics import Interval, mean_interval
 from edgewise.report.summary import summary_of
 
@@ -229,7 +234,7 @@ class Points:
         if self.of in self.base.spec.holds and not (self.policies or self.fixed):
             self.fixed = runs.defaults(self.base, self.of)
         self.work, self._makers, self.held = api.alternatives(self.base, self.policies, self.fixed, "sweep")
-        self.labels, self.measures = tuple(self._makers), WORK[self.work].measures
+        self.labels = tuple(self._makers)
         self.columns = {
             _column(work, measure, self.work): measure
             for work in runs.beside(self.base, self.work)
@@ -239,6 +244,11 @@ class Points:
         self._known = self.kept() if self.resume else {}
         if self.folder is not None and not self.resume:
             (self.folder / KEPT).unlink(missing_ok=True)
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """Of the kind of work that varies, in the runs so far."""
+        return measures_of(self.work, self.rows.values())
 
     def scenario(self, point: Point) -> Scenario:
         """The scenario at a point.
@@ -296,13 +306,28 @@ class Points:
     def _cannot_run(self, point: Point, why: str) -> None:
         """A point at which nothing is measured, so that it meets no target."""
         self.impossible[point] = why
-        nothing = {"faults": 0} | dict.fromkeys(self.columns)
+        nothing: dict[str, Any] = {"decided": {}, "records": None} | dict.fromkeys(self.columns)
         self.rows |= {(point, label, seed): nothing for label in self.labels for seed in self.seeds}
 
     def interval(self, point: Point, label: str, measure: str) -> Interval | None:
         """A measure at a point: mean over seeds and its 95 % interval; None where no seed has a value."""
         found = self.values(point, label, measure)
-        return mean_interval(found) if found else None
+        return mean_interval(found, possible=self.columns[measure].possible) if found else None
+
+    def decided(self, point: Point | None = None, seed: int | None = None) -> dict[str, dict[str, Decided]]:
+        """By label and decision how often policies were to decide, and did not.
+
+        Args:
+            point, seed: only there, and only under it; None: at all points, under all seeds.
+        """
+        found: dict[str, dict[str, Decided]] = {}
+        for (at, label, under), row in self.rows.items():
+            if point in (None, at) and seed in (None, under):
+                for of in of_json(row["decided"]).values():
+                    known = found.setdefault(label, {})
+                    for decision, one in of.items():
+                        known[decision] = known[decision] + one if decision in known else one
+        return found
 
     def column(self, target: Target) -> str:
         """Where the measure of a target stands.
@@ -321,6 +346,15 @@ class Points:
         rows = [self.rows[point, label, seed] for seed in self.seeds]
         return [float(row[measure]) for row in rows if row[measure] is not None]
 
+    def alike(self) -> list[list[str]]:
+        """Policies whose records are identical at every point that was run, with every seed."""
+        found: dict[frozenset[Any], list[str]] = {}
+        for label in self.labels:
+            mine = {(p, seed): row for (p, each, seed), row in self.rows.items() if each == label}
+            records = frozenset((*where, row.get("records")) for where, row in mine.items())
+            found.setdefault(records, []).append(label)
+        return [names for names in found.values() if len(names) > 1]
+
     def _keep(self, key: str, row: Mapping[str, Any]) -> None:
         if self.folder is not None:
             with (self.folder / KEPT).open("a", encoding="utf-8") as file:
@@ -336,7 +370,8 @@ class Points:
         if whole != text:
             file.write_text(whole, encoding="utf-8")
         try:
-            return dict(json.loads(line) for line in whole.splitlines())
+            found = dict(json.loads(line) for line in whole.splitlines())
+            return {key: row for key, row in found.items() if "decided" in row}  # older ones do not say it
         except (TypeError, ValueError) as error:
             raise RunError(f"{file}: is damaged ({error}); delete it, or leave --resume out") from None
 
@@ -344,15 +379,15 @@ class Points:
 def measured(
     scenario: Scenario, work: str, makers: Mapping[str, Any], label: str, seed: int
 ) -> dict[str, Any] | str:
-    """The measures of one run, and how often the fallback decided for its policy; or why it cannot be run."""
+    """Measures of one run, what the fallback decided, and a digest of records; or why it cannot be run."""
     try:
         result = api.simulated(scenario, work, {label: makers}, {}, (seed,))
     except ScenarioError as error:  # more load than there are servers, for example
         return str(error)
-    found: dict[str, Any] = {"faults": sum(result.faults.get(label, {}).values())}
+    found: dict[str, Any] = {"decided": as_json(result.all_decided), "records": result.digest}
     for each in (result, *result.beside.values()):
         (row,) = summary_of(each.work, each.items, each.windows)
-        found |= {_column(each.work, measure, work): row[measure.key] for measure in each.measures}
+        found |= {_column(each.work, measure, work): row[measure.key] for measure in WORK[each.work].measures}
     return found
 
 
@@ -368,7 +403,15 @@ def _listed(policies: api.Alternatives) -> list[api.Policy]:
 
 
 def _digest_of_files(policies: Sequence[api.Policy]) -> str:
-    """Changes with this version of edgewise and with the files that policies are named by."""
-    paths = [str(policy).rpartition(":")[0] or str(policy) for policy in policies]
-    files = [Path(path).read_bytes() for path in paths if Path(path).is_file()]
+    """Changes with this version of edgewise and with the files that policies are in."""
+    files = [path.read_bytes() for path in map(_file_of, policies) if path is not None and path.is_file()]
     return hashlib.sha256(b" ".join([version("edgewise").encode(), *files])).hexdigest()[:16]
+
+
+def _file_of(policy: api.Policy) -> Path | None:
+    if isinstance(policy, str | Path):
+        return Path(str(policy).rpartition(":")[0] or str(policy))
+    with suppress(TypeError, OSError):  # of an instance that is callable, or written at a prompt
+        source = inspect.getsourcefile(policy if isinstance(policy, type | FunctionType) else type(policy))
+        return Path(source) if source else None
+    return None

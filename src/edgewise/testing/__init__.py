@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgewise.policies.registry import kind_of
+from edgewise.errors import extra
+from edgewise.policies.registry import declared
 from edgewise.testing import driven, streams
 from edgewise.testing.streams import queue_scenario, small_world, some_streams
 
@@ -64,7 +65,8 @@ def check_backend(make_backend: "Callable[[Path], Backend]", folder: Path, limit
     Raises:
         AssertionError: says which part of the contract of `edgewise.runtime.backends.Backend` is broken.
     """
-    from edgewise.runtime import conformance  # an extra
+    with extra("live", "check_backend"):
+        from edgewise.runtime import conformance
 
     conformance.check_backend(make_backend, folder, limit_s)
 
@@ -78,13 +80,14 @@ def check_testbed(make_testbed: "Callable[[Network], Testbed]", limit_s: float =
     Raises:
         AssertionError: says which part of the contract of `edgewise.runtime.testbeds.Testbed` is broken.
     """
-    from edgewise.runtime import conformance  # an extra
+    with extra("place", "check_testbed"):
+        from edgewise.runtime import conformance
 
     conformance.check_testbed(make_testbed, limit_s)
 
 
 def check_policy(make: Callable[[], Any], *, budget_s: float = BUDGET_S) -> None:
-    """Check a policy of any decision against its contract; its class says which by `decision` (and `of`).
+    """Check a policy of any decision against its contract; its class says which by `decision`.
 
     Same key, same decisions; two worlds that are equal up to now, the same decisions up to now; the view
     unmodified; answers of the right shape and range, and only what is possible; worlds without work and with
@@ -98,8 +101,8 @@ def check_policy(make: Callable[[], Any], *, budget_s: float = BUDGET_S) -> None
         PolicyError: the policy fits none of the worlds that it is tried on.
     """
     cls = type(make())
-    kind = kind_of(getattr(cls, "decision", "none"), getattr(cls, "of", None))
-    if kind == ("dispatch", "streams"):
+    decision = declared(f"policy {cls.__qualname__!r}", cls)
+    if decision == "dispatch":
         streams.check(make, budget_s)
     else:
-        driven.check(make, kind)
+        driven.check(make, decision)

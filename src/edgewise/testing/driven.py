@@ -16,7 +16,7 @@ from edgewise.errors import PolicyError
 from edgewise.model.pipelines import network_of
 from edgewise.model.scenario import ServerGroup
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies.registry import METHODS, Kind, load
+from edgewise.policies.registry import METHODS, load
 from edgewise.policies.split import QueryClass, build_program
 from edgewise.policies.split.layout import joined, layout_program
 from edgewise.sim.pipelines import simulate_streaming
@@ -27,7 +27,7 @@ from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.services import simulated_services
 
 Drive = Callable[[Any], object]  # asks a policy until its world ends
-MANY = ("dispatch", "requests"), ("orchestrate", None), ("defer", None)  # drivers hold many worlds
+MANY = "requests", "orchestrate", "defer"  # drivers hold many worlds
 
 
 class Case(NamedTuple):
@@ -55,11 +55,15 @@ class WatchedPolicy:
 
     batched = True
 
-    def __init__(self, policy: Any, kind: Kind) -> None:
+    def __init__(self, policy: Any, decision: str) -> None:
         missing = [method for method in METHODS if not callable(getattr(policy, method, None))]
         assert not missing, f"the policy lacks {', '.join(missing)}"
-        self.policy, self.kind, self.name = policy, kind, getattr(policy, "name", type(policy).__name__)
-        self._asked = batched(policy) if kind in MANY else policy
+        self.policy, self.decision, self.name = (
+            policy,
+            decision,
+            getattr(policy, "name", type(policy).__name__),
+        )
+        self._asked = batched(policy) if decision in MANY else policy
         self.log: list[tuple[float, Any]] = []
         self.views: list[Any] = []
 
@@ -74,26 +78,28 @@ class WatchedPolicy:
         self.views.append(deepcopy(view))
         found = self._asked.decide(view)
         assert plain(view) == before, "the policy changed its view"
-        _check_answer(self.kind, self.world, view, found)
+        _check_answer(self.decision, self.world, view, found)
         self.log.append((_now(view), plain(found)))
         return found
 
 
-def check(make: Callable[[], Any], kind: Kind) -> None:
+def check(make: Callable[[], Any], decision: str) -> None:
     """As `edgewise.testing.check_policy`."""
     unfit: list[str] = []
-    cases = list(CASES[kind]())
+    cases = list(CASES[decision]())
     for case in cases:
         try:
-            first = _driven(make(), kind, case.drive)
+            first = _driven(make(), decision, case.drive)
         except Unfit as error:
             unfit.append(str(error))
             continue
-        assert _driven(make(), kind, case.drive).log == first.log, f"{case.what}: same key, other decisions"
+        assert _driven(make(), decision, case.drive).log == first.log, (
+            f"{case.what}: same key, other decisions"
+        )
         if case.other is not None:
             seen, others = (
                 [row for row in log if row[0] <= case.until]
-                for log in (first.log, _driven(make(), kind, case.other).log)
+                for log in (first.log, _driven(make(), decision, case.other).log)
             )
             assert seen == others, f"{case.what}: other decisions because of what comes later"
             _check_state(make, first)
@@ -112,8 +118,8 @@ def plain(what: Any) -> Any:
     return what
 
 
-def _driven(policy: Any, kind: Kind, drive: Drive) -> WatchedPolicy:
-    watched = WatchedPolicy(policy, kind)
+def _driven(policy: Any, decision: str, drive: Drive) -> WatchedPolicy:
+    watched = WatchedPolicy(policy, decision)
     try:
         drive(watched)
     except AssertionError:
@@ -132,18 +138,20 @@ def _now(view: Any) -> float:
     return float(next(getattr(view, name) for name in ("now", "now_s", "query") if hasattr(view, name)))
 
 
-def _check_answer(kind: Kind, world: Any, view: Any, found: Any) -> None:
+def _check_answer(decision: str, world: Any, view: Any, found: Any) -> None:
     """Ranges and masks; simulators themselves check placements of pipelines and queries."""
-    if kind[0] == "defer":
-        assert found.shape == view.job.shape and found.dtype == np.bool_, "needs a boolean for each job"
-        assert not (found & ~view.startable).any(), "starts a job that is not startable"
-    elif kind[0] == "orchestrate":
+    if decision == "defer":
+        turns = found.dtype == np.bool_ or np.issubdtype(found.dtype, np.integer)
+        assert found.shape == view.job.shape and turns, "needs a boolean, or a turn, for each job"
+        assert (found >= 0).all(), "turns are 1, 2, …; 0 does not start"
+        assert not (found[~view.startable] != 0).any(), "starts a job that is not startable"
+    elif decision == "orchestrate":
         whole = isinstance(found, np.ndarray) and found.dtype == np.int64
         assert whole and found.shape[::2] == (view.worlds, 2), "batched policies give (W, C, 2) int64"
         node, service = found[found[:, :, 1] != 0].T
         there = (node >= 0) & (node < world.nodes) & (abs(service) <= world.services)
         assert there.all(), "a command is of no node or no service there is"
-    elif kind[1] == "requests":
+    elif decision == "requests":
         assert found.shape == view.head.shape, "needs a station for each site"
         assert np.issubdtype(found.dtype, np.integer), "stations are integers"
         may = np.take_along_axis(hosts(view), np.clip(found, 0, world.stations - 1)[..., None], axis=-1)[
@@ -160,7 +168,7 @@ def _check_state(make: Callable[[], Any], watched: WatchedPolicy) -> None:
     assert (dump is None) == (take is None), "state_dict and load_state go together"
     if dump is None or take is None:
         return
-    one = watched.kind in MANY and not getattr(first, "batched", False)
+    one = watched.decision in MANY and not getattr(first, "batched", False)
     views = [view.of_world(0) if one else view for view in watched.views]
     for policy in (first, second):
         policy.reset(watched.world, watched.key)
@@ -199,7 +207,7 @@ def _services(scales: bool) -> Iterator[Case]:
         def drive(policy: Any) -> object:
             worlds = replicas.ReplicaWorlds(simulated.system, requests, simulated.slots, range(2))
             if scales:
-                return replicas.simulate(worlds, load("dispatch", "greedy", "requests"), policy)
+                return replicas.simulate(worlds, load("requests", "greedy"), policy)
             return replicas.simulate(worlds, policy)
 
         return drive
@@ -244,10 +252,10 @@ def _queries() -> Iterator[Case]:
         )
 
 
-CASES: dict[Kind, Callable[[], Iterator[Case]]] = {
-    ("defer", None): _deferral,
-    ("dispatch", "requests"): lambda: _services(False),
-    ("orchestrate", None): lambda: _services(True),
-    ("place", None): _pipelines,
-    ("split", None): _queries,
+CASES: dict[str, Callable[[], Iterator[Case]]] = {
+    "defer": _deferral,
+    "requests": lambda: _services(False),
+    "orchestrate": lambda: _services(True),
+    "place": _pipelines,
+    "split": _queries,
 }

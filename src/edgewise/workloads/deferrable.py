@@ -102,7 +102,7 @@ def generate(
     Args:
         submitted: jobs that every world has besides those that are drawn.
 
-    Jobs that could not end inside the world, were they started last thing, are left out.
+    No job is drawn that could not end inside the world, were it started last thing.
 
     Returns:
         Worlds with jobs sorted by submission.
@@ -122,8 +122,7 @@ def jobs_apart(jobs: Jobs, seed: int) -> list[DeferrableJob]:
         DeferrableJob(i, Resources(*needs), duration * slot_s, *(slot * slot_s for slot in window))
         for i, ((*window, duration), needs) in enumerate(zip(table.tolist(), demand.tolist(), strict=True))
     ]
-    kept = [j for j in jobs.submitted if sum(j.in_slots(slot_s)[2:]) <= pattern.slots]
-    return found + [replace(job, id=len(found) + i) for i, job in enumerate(kept)]
+    return found + [replace(job, id=len(found) + i) for i, job in enumerate(jobs.submitted)]
 
 
 def gather(pattern: DeferralPattern, jobs: Sequence[tuple[Ints, Floats]], left_over: Floats) -> Trajectories:
@@ -201,11 +200,9 @@ def _jobs(pattern: DeferralPattern, seed: int) -> tuple[Ints, Floats]:
 
 
 def _listed(pattern: DeferralPattern, jobs: Sequence[DeferrableJob]) -> tuple[Ints, Floats]:
-    """Jobs in seconds as rows of slots: no promise is broken, and those that might not end are left out."""
-    rows = [job.in_slots(pattern.slot_s) for job in jobs]
-    kept = [i for i, (_, _, latest, duration) in enumerate(rows) if latest + duration <= pattern.slots]
-    demand = [(jobs[i].resources.cpu_cores, jobs[i].resources.memory_bytes) for i in kept]
-    table = np.array([rows[i] for i in kept], dtype=np.int64).reshape(-1, 4)
+    """Jobs in seconds as rows of slots; no promise is broken."""
+    table = np.array([job.in_slots(pattern.slot_s) for job in jobs], dtype=np.int64).reshape(-1, 4)
+    demand = [(job.resources.cpu_cores, job.resources.memory_bytes) for job in jobs]
     return table, np.array(demand, dtype=np.float64).reshape(-1, 2)
 
 

@@ -172,7 +172,7 @@ def _answer(source: Source, lines: Iterable[str]) -> Iterator[Query | Rate]:
         if answer["status"] != "success" or answer["data"]["resultType"] != "matrix":
             raise ValueError(f"is {answer['status']}, {answer['data']['resultType']}; ask by query_range")
         rates = [rate for series in answer["data"]["result"] for rate in _rates(series)]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ScenarioError(f"{source.file}: is no answer of Prometheus to a range query: {error}") from None
     yield from sorted(rates)
 

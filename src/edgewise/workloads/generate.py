@@ -20,6 +20,7 @@ from edgewise.core.keyed import Purpose, uniform
 from edgewise.errors import ScenarioError
 from edgewise.model.problems import listed, nearest
 from edgewise.model.scenario import Application, Arrivals, Scenario
+from edgewise.model.values import MOST_S
 from edgewise.model.work import Stream
 
 
@@ -143,6 +144,36 @@ def mean_load_qps(applications: Sequence[Application], arrivals: Arrivals, durat
     # What a step adds to the rate of clients lasts to the end of the run.
     queries = [[left * queries_per_client(each, left) for each in applications] for left in left_s]
     return float(rises @ np.array(queries) @ weights / weights.sum() / duration_s)
+
+
+def most_load_bps(applications: Sequence[Application], arrivals: Arrivals, duration_s: float) -> float:
+    """Mean bits/s that the clients of one site send, at the moment of a run at which that is most.
+
+    max over t in [0, T] of Σ_k (λ_k - λ_(k-1)) Σ_a p_a 8 r_a b_a E[min(L_a, t - s_k)⁺]
+
+    with arrival rates λ_k from s_k on: what came since then and is still there. The mean grows with the run
+    until the longest streams end, and a run that ends before never sees what they would add up to.
+    """
+    weights = np.array([application.weight for application in applications])
+    steps = [step for step in arrivals.steps if step[0] < duration_s]
+    starts_s = np.array([start_s for start_s, _ in steps])
+    rises = np.diff([per_min / 60.0 for _, per_min in steps], prepend=0.0)
+    ends = np.unique([end for each in applications for end in each.length_s])
+    bends_s = np.minimum((starts_s[:, None] + ends).ravel(), duration_s)
+    # Between two of these the load is a smooth curve, so points this close find its top.
+    at_s = np.concatenate([np.linspace(0.0, duration_s, 1001), starts_s, bends_s])
+    since_s = np.maximum(at_s[:, None] - starts_s, 0.0)
+    there = np.array([_mean_of_least(each.length_s, since_s) @ rises for each in applications])
+    bps = np.array([8.0 * np.mean(each.rate_qps) * each.size_bytes for each in applications])
+    return float(((weights * bps) @ there).max() / weights.sum())
+
+
+def _mean_of_least(length_s: tuple[float, float], most_s: Floats) -> Floats:
+    """E[min(L, x)] of L uniform in its range."""
+    low, high = length_s
+    x = np.clip(most_s, low, high)
+    inside = low if high == low else (0.5 * (x**2 - low**2) + x * (high - x)) / (high - low)
+    return np.where(most_s < low, most_s, inside)
 
 
 def fit_weights(
@@ -289,4 +320,6 @@ def _cell(row: Mapping[str, str | None], name: str, zero: bool) -> float | None:
         return value
     if not (math.isfinite(value) and (value > 0 or (zero and value == 0))):
         raise ValueError(f"{name}: {text!r} is not a number {'>=' if zero else '>'} 0; correct it")
+    if name.endswith("_s") and value > MOST_S:
+        raise ValueError(f"{name}: {text!r} is too large; use at most {MOST_S:g}")
     return value

@@ -38,6 +38,7 @@ from edgewise.model.services import (
     system_of,
 )
 from edgewise.model.topology import Resources, Way
+from edgewise.model.values import MOST_BYTES, MOST_S
 from edgewise.workloads.requests import first_services, generate, pattern_of, service_needs
 
 WHOLE = 1e-6  # a quotient is a whole number within this
@@ -183,11 +184,12 @@ def _links(scenario: Scenario, cloud: str) -> list[str]:
     if len({over for _, over in cables}) < len(uplink) or len(cables) > len(uplink) or (() in _over(lan)):
         problems.append(
             'links: simulated, all nodes share one cable of each site; add `over: "lan-{site}"` to each '
-            "link to nodes"
+            "link to nodes, and a cable of this name"
         )
     if len(_over(wan)) > 1 or () in _over(wan) or _over(wan) & _over(lan):
         problems.append(
-            "links: simulated, all sites share one cable to the cloud; add `over: wan` to each link to it"
+            "links: simulated, all sites share one cable to the cloud; add `over: wan` to each link to it, "
+            "and a cable of this name"
         )
     if deviations := {way.deviation_s for way in lan} - {0.0}:
         problems.append(
@@ -195,7 +197,9 @@ def _links(scenario: Scenario, cloud: str) -> list[str]:
         )
     if len(deviations := {way.deviation_s for way in wan}) > 1:
         problems.append(f"links: deviation_s {_values(deviations)} to the cloud; give all sites the same")
-    if scenario.sharing == "none" and any(way.shared for way in ways):
+    if scenario.sharing == "none" and any(
+        [way.shared for way in ways] + [cable.shared for cable in scenario.topology.cables]
+    ):
         problems.append("links: `shared: both` is not simulated for services without `sharing`; remove it")
     return problems
 
@@ -251,6 +255,8 @@ def _within(ends: tuple[float, float], draws: Floats) -> Floats:
 
 COLUMNS = ("arrival_s", "site", "service", "deadline_s", "service_s", "payload_bytes")  # of what is recorded
 
+MOST = {name: MOST_BYTES if name.endswith("_bytes") else MOST_S for name in COLUMNS if "_" in name}
+
 
 def recorded(file: Path, scenario: Scenario, system: System) -> Requests:
     """One world of the requests of a file, see `model.grammar.services.RecordedRequestsSpec`.
@@ -263,9 +269,11 @@ def recorded(file: Path, scenario: Scenario, system: System) -> Requests:
     try:
         with file.open(encoding="utf-8", newline="") as opened:
             for row in csv.DictReader(opened):
-                figures = [float(row[name]) for name in COLUMNS if name not in ("site", "service")]
-                if not all(0.0 <= figure < np.inf for figure in figures):
-                    raise ValueError(f"{figures} are not numbers from 0 on")
+                figures = [float(row[name]) for name in MOST]
+                if strange := [name for name in MOST if not 0.0 <= float(row[name]) <= MOST[name]]:
+                    raise ValueError(
+                        f"{strange[0]}: {row[strange[0]]!r} is not a number from 0 to {MOST[strange[0]]:g}"
+                    )
                 rows.append((*figures, sites.index(row["site"]), names.index(row["service"])))
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ScenarioError(

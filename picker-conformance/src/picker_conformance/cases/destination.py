@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import replace
 
-from picker_conformance.conversation import DESTINATION, LB
-from picker_conformance.suite import PROTOCOL, Bench, Level, NotRun, case, require
+from picker_conformance.messages import DESTINATION, LB
+from picker_conformance.suite import BASE, PROTOCOL, Bench, Level, NotRun, case, require
 
-ENDPOINT = re.compile(r"(\d{1,3}(\.\d{1,3}){3}|\[[0-9a-fA-F:.]+\]):\d{1,5}")
+ENDPOINT = re.compile(r"(?P<v4>[0-9.]+|\[(?P<v6>[0-9a-fA-F:.]+)\]):(?P<port>[0-9]{1,5})")
+SELECTED = (
+    "For each HTTP request, the EPP MUST communicate to the data plane one or more selected model server endpoints"
+    " via: 1. Setting the `x-gateway-destination-endpoint` HTTP header to one or more selected endpoints."
+)
+ONE_VALUE = "The EPP MUST not set two different values in the header and the inner response metadata value."
+
+
+def wrong_with(endpoint: str) -> str | None:
+    """Why no connection can be opened to an endpoint; None where one can."""
+    found = ENDPOINT.fullmatch(endpoint)
+    if found is None:
+        return "is not ip:port"
+    try:
+        address = ipaddress.ip_address(found["v6"] or found["v4"])
+    except ValueError:
+        return "has an address that is none"
+    if address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255":
+        return "has an address that is of no server"
+    return None if 1 <= int(found["port"]) <= 65535 else "has a port that is none"
 
 
 @case(
-    "destination.header", Level.MUST, PROTOCOL,
-    "For each HTTP request, the EPP MUST communicate to the data plane one or more selected model server endpoints"
-    " via: 1. Setting the `x-gateway-destination-endpoint` HTTP header to one or more selected endpoints.",
+    "destination.header", Level.MUST, PROTOCOL, SELECTED,
 )  # fmt: skip
 async def header(bench: Bench) -> None:
     """A request with a body."""
     async with bench.talk() as talk:
         answer = await talk.ask(bench.request)
     require(answer.status is None, f"an immediate response of {answer.status}; an endpoint must be ready")
-    require(answer.in_header is not None, f"no header {DESTINATION}; headers set: {sorted(answer.headers)}")
+    require(answer.in_header is not None, f"no header {DESTINATION}; headers set: {answer.request.set}")
+    require(answer.in_header != "", f"{DESTINATION} has no raw_value, which is what the data plane reads")
 
 
 @case(
@@ -39,7 +58,7 @@ async def in_metadata(bench: Bench) -> None:
 
 @case(
     "destination.agree", Level.MUST, PROTOCOL,
-    "The EPP MUST not set two different values in the header and the inner response metadata value.",
+    ONE_VALUE,
 )  # fmt: skip
 async def agree(bench: Bench) -> None:
     """Eight requests, so that a rotation cannot agree by luck."""
@@ -61,7 +80,8 @@ async def form(bench: Bench) -> None:
         answer = await talk.ask(bench.request)
     for value in (answer.in_header, answer.in_metadata):
         for each in value.split(",") if value is not None else ():
-            require(ENDPOINT.fullmatch(each.strip()) is not None, f"{each!r} is not ip:port")
+            wrong = wrong_with(each.strip())
+            require(wrong is None, f"{each!r} {wrong}")
     require(bool(answer.endpoints), "no endpoint is named")
 
 
@@ -92,18 +112,50 @@ async def of_the_pool(bench: Bench) -> str:
     return f"16 requests, pool of {len(bench.pool)}"
 
 
-@case(
-    "destination.client-header", Level.SHOULD, PROTOCOL,
-    "For each HTTP request, the EPP MUST communicate to the data plane one or more selected model server endpoints"
-    " (a destination that the client wrote is none that the picker selected)",
-)  # fmt: skip
+@case("destination.stays", Level.MUST, PROTOCOL, ONE_VALUE)
+async def stays(bench: Bench) -> str:
+    """No later message of the request or its response names another endpoint than the first did.
+
+    The hint, where there is one, comes with each of them.
+    """
+    named = 0
+    for subset in (None, await bench.endpoints()) * 2:  # what picks anew may come to the same endpoint once
+        async with bench.talk() as talk:
+            answer = await talk.ask(replace(bench.request, subset=subset))
+            await talk.pause(lambda a: a.request.ended)
+            if answer.endpoints:
+                await talk.send_response_headers(answer.endpoints[0])
+                await talk.pause(lambda a: "response_headers" in a.order)
+                await talk.send_response_body(b"{}", ends=True)
+                await talk.pause(lambda a: a.response.ended)
+        others = sorted(set(answer.named) - set(answer.named[:1]))
+        require(not others, f"first {answer.named[:1]}, then {others}")
+        named += len(answer.named)
+    return f"named {named} times for 4 requests"
+
+
+FORGED = "203.0.113.9:9"
+
+
+@case("destination.client-header", Level.MUST, PROTOCOL, SELECTED)
 async def client_header(bench: Bench) -> None:
-    """A client that writes the header itself."""
-    forged = "203.0.113.9:9"
+    """A client that writes the header itself: what the data plane then has is what the picker selected."""
     async with bench.talk() as talk:
-        answer = await talk.ask(replace(bench.request, headers={DESTINATION: forged}))
-    require(forged not in answer.endpoints, f"the client's own {forged} was taken over")
+        answer = await talk.ask(replace(bench.request, headers={DESTINATION: FORGED}))
     require(bool(answer.in_header), f"the client's {DESTINATION} was left in place")
+    require(FORGED not in answer.endpoints, f"the client's own {FORGED} is in it: {answer.in_header}")
+
+
+@case(
+    "destination.overwrites", Level.SHOULD, BASE,
+    "Describes the action taken to append/overwrite the given value for an existing header or to only add this"
+    " header if it's absent. Value defaults to APPEND_IF_EXISTS_OR_ADD.",
+)  # fmt: skip
+async def overwrites(bench: Bench) -> None:
+    """Envoy's filter overwrites by default, another data plane may go by the action."""
+    async with bench.talk() as talk:
+        answer = await talk.ask(bench.request)
+    require(not answer.appends, "the header is set with APPEND_IF_EXISTS_OR_ADD, or without an action")
 
 
 @case(

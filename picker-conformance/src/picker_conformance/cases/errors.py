@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from picker_conformance.cases.health import serving
 from picker_conformance.suite import PROTOCOL, Bench, Level, case, require
 
 
@@ -27,6 +28,17 @@ async def none_ready(bench: Bench) -> None:
     async with within(bench, "none-ready"), bench.talk() as talk:
         answer = await talk.ask(bench.request)
     require(answer.status == 503, f"status {answer.status}, destination {answer.endpoints}")
+
+
+@case(
+    "errors.alive", Level.MUST, PROTOCOL,
+    "Returns `SERVING` if the EPP process can respond to gRPC requests. This check does not depend on datastore"
+    " sync status or leader election state.",
+)  # fmt: skip
+async def alive(bench: Bench) -> None:
+    """State `none-ready`: the process is alive; were it restarted, the pool would be as empty."""
+    async with within(bench, "none-ready"):
+        await serving(bench, "liveness")
 
 
 @case(

@@ -8,7 +8,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from picker_conformance.suite import HEALTH, PROTOCOL, Bench, Failed, Level, case, require
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
-EXPOSE = "The EPP MUST expose health check endpoints following the gRPC Health Checking Protocol. "
+EXPOSE = "The EPP MUST expose health check endpoints following the gRPC Health Checking Protocol. … "
 
 
 async def check(bench: Bench, service: str) -> grpc.StatusCode | int:
@@ -36,7 +36,7 @@ async def serving(bench: Bench, service: str) -> None:
     Level.MUST,
     PROTOCOL,
     EXPOSE
-    + "Liveness Check (`liveness`): Returns `SERVING` if the EPP process can respond to gRPC requests.",
+    + "Liveness Check (`liveness`): Determines if the EPP process is alive and responsive. Returns `SERVING` if the EPP process can respond to gRPC requests.",
 )
 async def liveness(bench: Bench) -> None:
     """The process answers."""
@@ -60,7 +60,7 @@ async def readiness(bench: Bench) -> None:
     Level.MUST,
     PROTOCOL,
     EXPOSE
-    + f"External Processor Service Check (`{SERVICE}`): Returns `SERVING` if the EPP is ready to process ext_proc requests.",
+    + f"External Processor Service Check (`{SERVICE}`): Verifies the main ext_proc service is healthy. Returns `SERVING` if the EPP is ready to process ext_proc requests",
 )
 async def service(bench: Bench) -> None:
     """The external processing service by its name."""

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 
 from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
-from picker_conformance.conversation import FULL_DUPLEX, Closed, Silence
-from picker_conformance.suite import EXT_PROC, PROTOCOL, Bench, Level, case, require
+from picker_conformance.cases.bodies import LARGEST, pieces
+from picker_conformance.compare import changed
+from picker_conformance.conversation import Closed, Silence
+from picker_conformance.messages import FULL_DUPLEX
+from picker_conformance.suite import EXT_PROC, GRPC, MODES, PROTOCOL, Bench, Level, at_once, case, require
 
 EACH = "For each HTTP request, the EPP MUST communicate to the data plane one or more selected model server endpoints"
 REPLY = (
-    "Unless ``observability_mode`` is ``true``, the server must send back a ``BodyResponse`` message, an"
+    "Unless ``observability_mode`` is true, the server must send back a ``BodyResponse`` message, an"
     " ``ImmediateResponse`` message, or close the stream."
 )
 AT_ONCE = 256
 LARGE_BYTES = 32 * 2**20
+MESSAGE_BYTES = 4 * 2**20  # what gRPC takes in one message unless it is told otherwise
+STREAMS, SIDE_BY_SIDE = 2000, 16
 
 
 @case("robustness.client-leaves", Level.MUST, PROTOCOL, EACH)
@@ -53,9 +59,11 @@ async def many_at_once(bench: Bench) -> str:
     found = await bench.endpoints(least=2)
     all_there = asyncio.Barrier(AT_ONCE)
 
-    async def one(endpoint: str) -> list[str]:
-        async with bench.talk(patience_s=4 * bench.patience_s) as talk:
-            request = replace(bench.request, subset=[endpoint])
+    wanted = [found[number % len(found)] for number in range(AT_ONCE)]
+
+    async def one(number: int) -> list[str]:
+        async with bench.talk(patience_s=4 * bench.patience_s, beside=number) as talk:
+            request = replace(bench.request, subset=[wanted[number]])
             await talk.send_headers(request)
             await all_there.wait()  # all headers are sent before any body is
             assert request.body is not None
@@ -63,8 +71,7 @@ async def many_at_once(bench: Bench) -> str:
             await talk.hear_until(lambda a: a.endpoints)
             return talk.answer.endpoints
 
-    wanted = [found[number % len(found)] for number in range(AT_ONCE)]
-    got = await asyncio.gather(*map(one, wanted))
+    got = await at_once(one, range(AT_ONCE))
     wrong = sum(answer != [endpoint] for answer, endpoint in zip(got, wanted, strict=True))
     require(not wrong, f"{wrong} of {AT_ONCE} were not sent where their own hint said")
     return f"{AT_ONCE} streams"
@@ -85,34 +92,25 @@ async def malformed_body(bench: Bench) -> str:
     return ", ".join(said)
 
 
-@case("robustness.large-body", Level.MUST, EXT_PROC, REPLY)
+@case("robustness.large-body", Level.MUST, MODES, LARGEST)
 async def large_body(bench: Bench) -> str:
-    """A body of 32 MiB: taken, or refused by an answer or by closing the stream."""
-    chunk = b" " * 65536
+    """A body of 32 MiB: taken piece by piece, or refused by an answer or by closing the stream."""
+    request = bench.request.saying("large " * (LARGE_BYTES // 6))
+    body = request.body or b""
     async with bench.talk(patience_s=6 * bench.patience_s) as talk:
-        heard = asyncio.ensure_future(talk.hear_until(lambda a: a.endpoints and a.ended))
         try:
-            await talk.send_headers(replace(bench.request, body=chunk))
-            for _ in range(LARGE_BYTES // len(chunk)):
-                await talk.send_body([chunk], ends=False)
-                if heard.done():
-                    break
-            else:
-                await talk.send_body([b""])
-            done, _ = await asyncio.wait([heard], timeout=bench.patience_s)
-            for each in done:
-                each.result()  # says that the stream was closed
-            answer = talk.answer
-            require(
-                bool(answer.endpoints) or answer.status is not None,
-                "neither an answer nor the end of the stream",
-            )
-            said = "picked" if answer.endpoints else f"status {answer.status}"
+            answer = await talk.ask(request, pieces(body, 65536), whole=True)
         except Closed as closed:
-            said = str(closed)
-        finally:
-            heard.cancel()
-            await asyncio.gather(heard, return_exceptions=True)
+            answer, said = talk.answer, str(closed)
+        else:
+            said = f"status {answer.status}" if answer.status is not None else "picked"
+    largest = answer.request.largest_bytes
+    require(
+        largest <= MESSAGE_BYTES, f"one answer holds {largest} bytes, gRPC takes {MESSAGE_BYTES} by default"
+    )
+    if said == "picked":
+        wrong = changed(body, answer.request.body)
+        require(wrong is None, f"the request's body: {wrong}")
     await bench.lives()
     return said
 
@@ -124,6 +122,23 @@ async def many_headers(bench: Bench) -> None:
     async with bench.talk() as talk:
         answer = await talk.ask(replace(bench.request, headers=headers))
     require(bool(answer.endpoints), f"no destination, status {answer.status}")
+
+
+@case(
+    "robustness.half-close", Level.MUST, GRPC,
+    "Response → (Response-Headers *Length-Prefixed-Message Trailers) / Trailers-Only … Status must be sent in"
+    " Trailers even if the status code is OK.",
+)  # fmt: skip
+async def half_close(bench: Bench) -> None:
+    """A data plane that has said all it has to say: the picker ends the stream, whose place is then free."""
+    async with bench.talk() as talk:
+        answer = await talk.ask(bench.request)
+        if answer.endpoints:
+            await talk.send_response_headers(answer.endpoints[0], ends=True)
+        await talk.half_close()
+    async with bench.talk() as talk:  # the client left before its body ended
+        await talk.send_headers(bench.request)
+        await talk.half_close()
 
 
 async def out_of_place(bench: Bench, *messages: pb.ProcessingRequest) -> str:
@@ -178,3 +193,45 @@ async def observability(bench: Bench) -> str:
             return str(nothing)
     require(False, f"answered {talk.answer.order}")
     return ""
+
+
+# Last of its area: a picker that leaks answers nothing afterwards.
+@case("robustness.many-streams", Level.MUST, PROTOCOL, EACH)
+async def many_streams(bench: Bench) -> str:
+    """Two thousand streams, a few at a time, every fourth with one beside it that is broken off.
+
+    What keeps something of each stream ends or slows down after enough of them.
+    """
+    before_s = await decision_s(bench)
+    number = iter(range(STREAMS))
+
+    async def some(_: int) -> None:
+        for each in number:
+            async with bench.talk(patience_s=2 * bench.patience_s) as talk:
+                answer = await talk.ask(bench.request)
+                require(bool(answer.endpoints), f"stream {each}: no destination, status {answer.status}")
+                await talk.send_response_headers(answer.endpoints[0], ends=True)
+                await talk.hear_until(lambda a: "response_headers" in a.order, may_close=True)
+                await talk.half_close()
+            if each % 4 == 0:
+                async with bench.talk() as talk:
+                    await talk.send_headers(bench.request)
+
+    await at_once(some, range(SIDE_BY_SIDE))
+    after_s = await decision_s(bench)
+    require(
+        after_s < 3 * before_s + 0.01,
+        f"a decision took {1000 * before_s:.1f} ms before and {1000 * after_s:.1f} ms after {STREAMS} streams",
+    )
+    return f"{1000 * before_s:.1f} ms a decision before, {1000 * after_s:.1f} ms after"
+
+
+async def decision_s(bench: Bench) -> float:
+    """The shortest time of some decisions, one after another."""
+    took_s = []
+    for _ in range(10):
+        began_s = time.perf_counter()
+        async with bench.talk() as talk:
+            await talk.ask(bench.request)
+            took_s.append(time.perf_counter() - began_s)
+    return min(took_s)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from picker_conformance.suite import EXT_PROC, PROTOCOL, Bench, Level, case, require
 
 ANSWERED = (
-    "Information about the HTTP response headers. Unless ``observability_mode`` is ``true``, the server must send"
-    " back a ``HeaderResponse`` message or close the stream."
+    "Information about the HTTP response headers, as well as peer info and additional properties. Unless"
+    " ``observability_mode`` is ``true``, the server must send back a ``HeaderResponse`` message or close the"
+    " stream."
 )
 
 
@@ -16,7 +17,9 @@ async def respond(bench: Bench, served: str | None, first: bool = False) -> None
         answer = await talk.ask(bench.request)
         require(bool(answer.endpoints), f"no destination, status {answer.status}")
         await talk.send_response_headers(answer.endpoints[0] if first else served)
-        await talk.hear_until(lambda a: "response_headers" in a.order)
+        await talk.pause(lambda a: "response_headers" in a.order)
+        await talk.send_response_body(b"{}", ends=True)
+        await talk.hear_until(lambda a: "response_headers" in a.order, may_close=True)
 
 
 @case("served.first", Level.MUST, EXT_PROC, ANSWERED)
@@ -27,7 +30,7 @@ async def first_choice(bench: Bench) -> None:
 
 @case(
     "served.fall-back", Level.MUST, PROTOCOL,
-    "The data plane, according to retry configuration, will attempt each endpoint in order until the request is"
+    "the data plane, according to retry configuration, will attempt each endpoint in order until the request is"
     " successful or no more endpoints are available.",
 )  # fmt: skip
 async def fall_back(bench: Bench) -> None:

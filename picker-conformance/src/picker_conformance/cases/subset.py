@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from picker_conformance.conversation import Answer
+from picker_conformance.answer import Answer
 from picker_conformance.suite import PROTOCOL, Bench, Level, case, require
 
 NOWHERE = "203.0.113.9:9"  # of a block reserved for documentation: in no pool

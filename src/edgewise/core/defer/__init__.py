@@ -172,8 +172,11 @@ class DeferralPolicy(Protocol):
     def reset(self, world: Slots, key: Key) -> None:
         """Start anew; all randomness comes from `key`."""
 
-    def decide(self, view: CapacityView) -> Bools:
-        """(W, P) jobs to start now; only startable ones."""
+    def decide(self, view: CapacityView) -> Bools | Ints:
+        """(W, P) jobs to start now, only startable ones: True in order of submission, or whose turn it is.
+
+        Numbers are turns: 1 gets a node first, then 2 …; 0 does not start.
+        """
 
 
 def left_over_of(ledger: NodeLedger, resources: int = 1, priority: int = 1) -> Floats:
@@ -276,9 +279,9 @@ class Standing(NamedTuple):
         return None if self.started_s is None else self.started_s + self.suspended_s
 
     @property
-    def rank(self) -> tuple[int, int]:
+    def rank(self) -> tuple[int, float, int]:
         """Smaller goes first."""
-        return -self.job.priority, self.job.id
+        return -self.job.priority, self.job.submitted_s, self.job.id
 
 
 class JobSubmitted(NamedTuple):

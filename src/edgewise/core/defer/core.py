@@ -5,11 +5,12 @@
        └─LoseJob                                                 its latest start passed
 
 Simulation and live system drive the same core: they tell it what happened and carry out its commands. At
-the beginning of each slot the policy chooses among waiting jobs, those of the highest priority first; each
-goes to the node with the least cores left on which it fits. A suspended job keeps its node: where it would
-fit were no other jobs there, none that comes after it starts there before it goes on. A job that was ended
-to start anew has been chosen once, so it takes the first node with room. Order is by falling priority,
-then by age. Forbidden here: clocks, I/O, threads.
+the beginning of each slot the policy chooses among waiting jobs, those of the highest priority first; in its
+order each goes to the node with the least cores left on which it fits. A suspended job keeps its node: where
+it would fit were no other jobs there, none that comes after it starts there before it goes on, as soon as
+there is room. A job that was ended to start anew has been chosen once, so it takes the first node with room.
+Who goes on or gives way first is by falling priority, then by submission. Forbidden here: clocks, I/O,
+threads.
 """
 
 import math
@@ -82,7 +83,7 @@ class DeferCore:
         guard: Guard | None = None,
     ) -> None:
         self.world, self.ledger, self._key = world, ledger, key
-        self.shadow: Shadow[set[int]] | None = None
+        self.shadow: Shadow[list[int]] | None = None
         self.jobs: dict[int, Standing] = {}
         self._made_room = -1  # for so many changes of the ledger
         self._past: deque[Floats] = deque(maxlen=PAST_SLOTS)
@@ -109,6 +110,11 @@ class DeferCore:
             if policy is None
             else Shadow(self._begun(policy), guard or Guard(), lambda chosen: dict.fromkeys(chosen, "starts"))
         )
+
+    @property
+    def given(self) -> tuple[Slots, Key]:
+        """What policies begin with."""
+        return self.world, self._key
 
     def late(self, job: DeferrableJob, now_s: float) -> bool:
         """Whether a job's latest start is over: it may start in the slot of that time, not in a later one."""
@@ -177,7 +183,7 @@ class DeferCore:
             assert stopped == (standing.stopped_s is not None), standing
 
     def _begun(self, policy: DeferralPolicy) -> Any:
-        return begin(batched(policy), self.world, self._key)
+        return begin(batched(policy), *self.given)
 
     def _release(self, number: int) -> None:
         self.ledger.release(owner(number))
@@ -258,8 +264,8 @@ class DeferCore:
             yield from self._start_on_nodes([s for s in among if s.attempt], awaited, now_s)
             others = [s for s in among if not s.attempt]
             holding = [s for s in self.jobs.values() if s.phase is not JobPhase.WAITING]
-            chosen = self._ask(self.view(now_s, holding + others))
-            yield from self._start_on_nodes([s for s in others if s.job.id in chosen], awaited, now_s)
+            chosen, by_id = self._ask(self.view(now_s, holding + others)), {s.job.id: s for s in others}
+            yield from self._start_on_nodes([by_id[number] for number in chosen], awaited, now_s)
 
     def _start_on_nodes(
         self, chosen: Sequence[Standing], awaited: Mapping[str, Sequence[Standing]], now_s: float
@@ -274,8 +280,8 @@ class DeferCore:
                 self.ledger.reserve(reservation(started))
                 yield StartJob(standing.job.id, node, began_s)
 
-    def _ask(self, view: CapacityView) -> set[int]:
-        """What the policy chooses, or its fallback."""
+    def _ask(self, view: CapacityView) -> list[int]:
+        """What the policy chooses, or its fallback, in its order."""
         policy, fallback = self.policy, self._fallback
         if self.guard is None or fallback is None:
             chosen = starts_of(policy, view)
@@ -306,13 +312,26 @@ class DeferCore:
         return min(fitting)[1] if fitting else None
 
 
-def starts_of(policy: DeferralPolicy, view: CapacityView) -> set[int]:
-    """Numbers of the jobs that a policy starts in the one world of a view.
+def broken(view: CapacityView, turn: Any) -> str | None:
+    """What is wrong with (…, P) jobs to start, or None."""
+    if turn.shape != view.state.shape or turn.dtype.kind not in "biuf":
+        return f"gives {turn.dtype} of shape {turn.shape}, needs whole numbers of {view.state.shape}"
+    if turn.dtype.kind == "f" and not (np.isfinite(turn) & (turn == np.floor(turn))).all():
+        return "gives turns that are no whole numbers"
+    if (turn[~view.startable] != 0).any():
+        return "starts what may not start now"
+    return "gives a turn below 0" if (turn < 0).any() else None
+
+
+def starts_of(policy: DeferralPolicy, view: CapacityView) -> list[int]:
+    """Numbers of the jobs that a policy starts in the one world of a view, in its order.
 
     Raises:
         PolicyError: it starts what may not start now.
     """
-    starts = policy.decide(view)
-    if starts.shape != view.state.shape or (starts & ~view.startable).any():
-        raise PolicyError(f"job policy {policy.name!r} starts what may not start now")
-    return set(view.job[starts].tolist())
+    turn = np.asarray(policy.decide(view))
+    if why := broken(view, turn):
+        raise PolicyError(f"job policy {policy.name!r} {why}")
+    chosen = np.flatnonzero(turn[0])  # by submission, as the view has them
+    found: list[int] = view.job[0, chosen[np.argsort(turn[0, chosen], kind="stable")]].tolist()
+    return found

@@ -191,6 +191,13 @@ class RequestEnded(NamedTuple):
     outcome: str | None = None
 
 
+class RequestTurnedAway(NamedTuple):
+    """A request came and was refused, as too many of its client's wait: it is demand that was not met."""
+
+    time_s: float
+    service: int
+
+
 class ReplicaChanged(NamedTuple):
     """A replica is there, or was seen to change.
 
@@ -229,6 +236,7 @@ RequestEvent: TypeAlias = (
     | RequestAgain
     | RequestReturned
     | RequestEnded
+    | RequestTurnedAway
     | ReplicaChanged
     | ReplicaTold
     | ReplicaForgotten

@@ -172,7 +172,6 @@ class ScorePolicy:
     """
 
     decision = "dispatch"
-    of = "streams"
     name: str = ""
 
     def reset(self, world: World, key: Key) -> None:
@@ -253,9 +252,14 @@ class LeastImpedanceFallback(ScorePolicy):
 
 def broken(view: DispatchView, items: Items, decisions: Decisions) -> str | None:
     """What a policy's answer breaks, or None."""
-    if decisions.worker.shape != (len(items),):
+    workers, reasons = np.asarray(decisions.worker), np.asarray(decisions.reason)
+    if workers.shape != (len(items),) or reasons.size not in (0, len(items)):
         return "wrong shape"
-    for item, worker in zip(items, decisions.worker, strict=True):
+    if workers.dtype.kind not in "iu":
+        return "worker is no whole number"
+    if not set(reasons.tolist()) <= set(Violation):
+        return "refuses for no known reason"
+    for item, worker in zip(items, workers, strict=True):
         violation = assess(view, item).violation
         if worker >= view.world.workers or (worker >= 0 and violation[worker] != Violation.NONE):
             return "bound what is not feasible"

@@ -31,6 +31,7 @@ from edgewise.core.dispatch.events import (
     RequestEnded,
     RequestEvent,
     RequestReturned,
+    RequestTurnedAway,
     Send,
     Wait,
 )  # fmt: skip
@@ -41,6 +42,8 @@ from edgewise.core.one_world import batched
 from edgewise.core.orchestrate import HOLD, ReplicaView, RequestPolicy
 from edgewise.model.orchestration import System
 from edgewise.model.services import Services
+
+IMPOSSIBLE = "chose a station that cannot serve the request"
 
 
 class DeskRoom:
@@ -105,16 +108,15 @@ class Adviser:
     """A policy of requests under guard.
 
     Args:
-        policy: begun here.
-        seed: of its own draws.
+        policy: begun here, with a system and a key of its own draws.
         guard: asks it.
     Raises:
         PolicyError: it does not fit the system.
     """
 
-    def __init__(self, policy: RequestPolicy, system: System, seed: int, guard: Guard) -> None:
+    def __init__(self, policy: RequestPolicy, system: System, key: Key, guard: Guard) -> None:
         self.policy, self.guard = batched(policy), guard
-        begin(self.policy, system, Key(seed))
+        begin(self.policy, system, key)
 
     def station(self, view: ReplicaView, b: int) -> int:
         """Where it sends the head of site b, or HOLD; the cloud where it fails."""
@@ -128,7 +130,7 @@ def _chosen(policy: Any, view: ReplicaView, b: int) -> int:
 
 
 def _broken(view: ReplicaView, b: int, station: int) -> str | None:
-    return None if possible(view, 0, b, station) else "chose a station that cannot serve the request"
+    return None if possible(view, 0, b, station) else IMPOSSIBLE
 
 
 class RequestCore:
@@ -167,7 +169,12 @@ class RequestCore:
         self._rows: dict[int, int] = {}  # of requests, by number
         mine: Any = [part[self._d : self._d + 1] for part in self.room.desks.seen]
         self._view = ReplicaView(*mine)
-        self.adviser = Adviser(policy, services.system, seed, guard or Guard())
+        self.adviser = Adviser(policy, *self.given, guard or Guard())
+
+    @property
+    def given(self) -> tuple[System, Key]:
+        """What policies begin with."""
+        return self.services.system, Key(self.seed)
 
     @property
     def service_s(self) -> Floats:
@@ -192,7 +199,7 @@ class RequestCore:
         Raises:
             PolicyError: it does not fit these services.
         """
-        self.adviser = Adviser(policy, self.services.system, self.seed, guard or self.adviser.guard)
+        self.adviser = Adviser(policy, *self.given, guard or self.adviser.guard)
 
     def watch_with(self, policy: RequestPolicy | None, guard: Guard | None = None) -> None:
         """Ask a second policy the same from now on, and compare; None: no longer.
@@ -202,7 +209,7 @@ class RequestCore:
         """
         self.shadow = None
         if policy is not None:
-            who = Adviser(policy, self.services.system, self.seed, guard or Guard())
+            who = Adviser(policy, *self.given, guard or Guard())
             self.shadow = Shadow(who.policy, who.guard, self._place_of)
 
     def _place_of(self, station: int) -> dict[Hashable, str]:
@@ -232,6 +239,9 @@ class RequestCore:
             case RequestEnded(now_s, number, outcome):
                 judged = desks.JUDGED if outcome is None else desks.OUTCOMES.index(outcome)
                 desks.end(x, self._rows.pop(number), now_s, judged)
+            case RequestTurnedAway(_, s):
+                self.arrived[s] += 1
+                self.ended["dropped"][s] += 1
             case ReplicaChanged():
                 self._change(event)
             case ReplicaTold():

@@ -8,7 +8,7 @@ A stream is in one of three states:
     unknown ──StreamOpened──▶ bound ──StreamClosed──▶ unknown
                  │              │ its worker goes down: decided anew
                  └────────────▶ refused ──StreamClosed──▶ unknown
-                                 (or, with `retry_refused`, decided anew at each Tick)
+                                 (or decided anew: when a worker comes up, with `retry_refused` at each Tick)
 """
 
 from collections.abc import Hashable
@@ -53,6 +53,7 @@ from edgewise.core.keyed import Key
 from edgewise.core.world import Links, World
 
 NOBODY = -1
+DOWN = REASONS[Violation.DOWN]
 
 
 class DispatchCore:
@@ -65,7 +66,7 @@ class DispatchCore:
         retry_refused: decide refused streams anew at every Tick.
         fallback: decides when the policy raises, binds what is not feasible, the view is older than the
             policy's `max_age_s`, or there is no answer in time: then until the next Tick.
-        guard: asks the policy.
+        guard: asks the policy, and counts what the fallback decided.
 
     Attributes:
         bindings: stream id → worker index.
@@ -89,7 +90,7 @@ class DispatchCore:
         self._books = Books()
         self.bindings, self.refused = self._books.bindings, self._books.refused
         self._retry = retry_refused
-        self._guard, self._suspended = guard or Guard(), False
+        self.guard, self._suspended = guard or Guard(), False
         self.shadow: Shadow[Decisions] | None = None
         default: DispatchPolicy = LeastImpedanceFallback()
         self._fallback = fallback or default
@@ -105,9 +106,9 @@ class DispatchCore:
         Raises:
             PolicyError: it cannot begin; the former one stays.
         """
-        self.policy, self._suspended = begin(policy, self.world, Key(self.seed)), False
+        self.policy, self._suspended = begin(policy, *self.given), False
         self._score = score_of(policy)
-        self._guard = guard or self._guard
+        self.guard = guard or self.guard
         self._fallback.reset(self.world, Key(self.seed))
 
     def watch_with(self, policy: DispatchPolicy | None, guard: Guard | None = None) -> None:
@@ -117,10 +118,13 @@ class DispatchCore:
             PolicyError: it cannot begin; all is as before then.
         """
         self.shadow = (
-            None
-            if policy is None
-            else Shadow(begin(policy, self.world, Key(self.seed)), guard or Guard(), self._worker_of)
+            None if policy is None else Shadow(begin(policy, *self.given), guard or Guard(), self._worker_of)
         )
+
+    @property
+    def given(self) -> tuple[World, Key]:
+        """What policies begin with."""
+        return self.world, Key(self.seed)
 
     def _worker_of(self, decisions: Decisions) -> dict[Hashable, str]:
         worker, _ = _first(decisions)
@@ -129,7 +133,7 @@ class DispatchCore:
     @property
     def faults(self) -> dict[str, int]:
         """What made the fallback decide, and how often."""
-        return self._guard.faults
+        return self.guard.faults
 
     def view(self, with_bound: bool = False) -> DispatchView:
         """What the policy may see now. Ledger arrays are copies: a view never changes later.
@@ -143,6 +147,10 @@ class DispatchCore:
     def share_qps(self, worker: int, rate_qps: float, size_bytes: float) -> float:
         """Normalised load of a rate on a worker, η ρ."""
         return float(state.share_of(self._state.real, worker, rate_qps, size_bytes))
+
+    def final(self, stream_id: int) -> bool:
+        """Whether a stream is refused, and nobody will decide it anew."""
+        return self.refused.get(stream_id, DOWN) != DOWN and not self._retry
 
     def handle(self, event: events.Event) -> list[events.Command]:
         """Apply one event and return what is to be done.
@@ -162,8 +170,9 @@ class DispatchCore:
                 return self._ticked()
             case events.WorkerChanged():
                 self._state.up[event.worker] = event.up
-                down = event.worker if not event.up else NOBODY
-                return self._move([stream for stream, worker in self.bindings.items() if worker == down])
+                if event.up:
+                    return self._try_refused()
+                return self._move([s for s, worker in self.bindings.items() if worker == event.worker])
             case events.ReservedElsewhere():
                 load, elsewhere = self._state.real[state.LOAD], self._state.real[state.ELSEWHERE]
                 load[event.worker] += event.load_qps - elsewhere[event.worker]
@@ -200,6 +209,8 @@ class DispatchCore:
                 played = play(score, self._state, self._weights, rest, rows, worker, reason)
                 self.now_s = float(rest.time_s[played - 1]) if played else self.now_s
                 self._books.note(rest, played, rows, worker, reason)
+                opened = rest.row[:played][rest.kind[:played] == OPEN]
+                self.guard.questions += int(np.count_nonzero(reason[opened] == 0))
                 start += played
             # Where compiled code stops (a score raised, or is NaN), plain Python decides and says why.
             if start < count:
@@ -242,7 +253,11 @@ class DispatchCore:
         self._suspended = False
         self._show("tick", with_bound=True)
         self._score = score_of(self.policy)
-        again = [c for stream_id in list(self.refused) for c in self._again(stream_id)] if self._retry else []
+        return self._try_refused() if self._retry else []
+
+    def _try_refused(self) -> list[events.Command]:
+        """Decide refused streams anew; nothing is said of those that stay refused."""
+        again = [c for stream_id in list(self.refused) for c in self._again(stream_id)]
         return [command for command in again if isinstance(command, events.Bind)]
 
     def _link_changed(self, event: events.LinkChanged) -> list[events.Command]:
@@ -267,11 +282,10 @@ class DispatchCore:
         """Show the policy the view, where it has the method; the fallback decides when that fails."""
         if (listen := getattr(self.policy, method, None)) is not None:
             view = self.view(with_bound)
-            self._guard.ask(lambda: listen(view), lambda: None)
-            self._suspended |= self._guard.fault != ""
+            self._suspended |= not self.guard.tell(lambda: listen(view))
         if (shadow := self.shadow) is not None and (heed := getattr(shadow.policy, method, None)) is not None:
             seen = self.view(with_bound)
-            shadow.guard.ask(lambda: heed(seen), lambda: None)
+            shadow.guard.tell(lambda: heed(seen))
 
     def _open(self, item: Item, kept: int | None = None) -> tuple[int, int]:
         """Take a new stream in and decide it, unless it keeps its worker: (worker, 0) or (-1, reason)."""
@@ -299,7 +313,7 @@ class DispatchCore:
     def _place(self, item: Item) -> tuple[int, int]:
         why = self._why_not(self.now_s)
         if why is not None:
-            self._guard.blame(why)
+            self.guard.blame(why)
         view = None if self.shadow is None else self.view()
         worker, reason = self._asked(item) if why is None else self._instead(item)
         if self.shadow is not None and view is not None:
@@ -313,7 +327,7 @@ class DispatchCore:
 
     def _asked(self, item: Item) -> tuple[int, int]:
         """The policy's decision, or the fallback's in its place."""
-        score, guard = self._score, self._guard
+        score, guard = self._score, self.guard
         if score is None:
             view, items = self.view(), Items((item,))
             decisions = guard.ask(

@@ -189,6 +189,15 @@ def commands_of(worlds: Sequence[Sequence[AddReplica | RemoveReplica]]) -> Ints:
     return numbers
 
 
+def broken(system: System, commands: Ints) -> str | None:
+    """What is wrong with (…, C, 2) commands, or None; what is only not possible now is left out."""
+    if commands.ndim < 2 or commands.shape[-1] != 2 or commands.dtype.kind not in "iu":
+        return "gives no commands: (C, 2) whole numbers"
+    node, change = commands[..., 0], commands[..., 1]
+    there = (node >= 0) & (node < system.nodes) & (np.abs(change) <= system.services)
+    return None if (there | (change == 0)).all() else "names a node or a service that there is not"
+
+
 class RequestPolicy(Protocol):
     """Request at the head of each site's queue → station, in every slot.
 

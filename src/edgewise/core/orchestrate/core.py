@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.guard import Guard, Shadow
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.core.orchestrate import ReplicaPolicy, ReplicaView, new_view
+from edgewise.core.orchestrate import ReplicaPolicy, ReplicaView, broken, new_view
 from edgewise.core.orchestrate.counting import (
     AT_ONCE,
     LEAVING,
@@ -237,9 +238,11 @@ class OrchestrateCore:
         seen = view if shadow is None else self.view(time_s)
 
         def ask() -> Ints:
-            changes = guard.ask(lambda: np.ascontiguousarray(policy.decide(view)[0]), lambda: none)
+            check = partial(broken, self.system)
+            changes = guard.ask(lambda: np.ascontiguousarray(policy.decide(view)[0]), lambda: none, check)
             if shadow is not None:
-                shadow.watch(lambda: np.ascontiguousarray(shadow.policy.decide(seen)[0]), changes, time_s)
+                other = shadow.policy
+                shadow.watch(lambda: np.ascontiguousarray(other.decide(seen)[0]), changes, time_s, check)
             return changes
 
         return ask

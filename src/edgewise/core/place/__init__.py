@@ -5,7 +5,7 @@ exceed a link or a node; `throughput` is the only place where frames per second 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -101,13 +101,29 @@ class Placement:
         return self.node[self.pipeline.head]
 
 
+class Reserving(NamedTuple):
+    """What flows may reserve of links, whatever the policy.
+
+    Attributes:
+        capped: no more than what their pipeline can use, x_J V_f; False: all that the policy gives them.
+        kept: part of each link that no flow gets, nor an image pull, for messages of other work.
+    """
+
+    capped: bool = True
+    kept: float = 0.1
+
+
+PUBLISHED = Reserving(capped=False, kept=0.0)
+"""As in ENTS, where nobody else uses the links."""
+
+
 @dataclass(frozen=True, slots=True)
 class NetworkView:
     """What placement sees: the network, what is free, and who waits and runs.
 
     Attributes:
         now_s: time.
-        network: nodes and links; a failed link has bandwidth 0.
+        network: nodes, and what flows may have of links; a failed link has bandwidth 0.
         free_memory_bytes: (N,) not held by running pipelines.
         free_bps: (L,) not given to running flows.
         waiting: pipelines not yet placed, longest waiting first.
@@ -244,6 +260,22 @@ def throughput(network: Network, placements: Sequence[Placement], share_cpu: boo
     if not share_cpu:
         return cap
     return _fair_cpu(cap, task_pipeline, node, work, network.speed_ops)
+
+
+def used(network: Network, placements: Sequence[Placement]) -> list[Placement]:
+    """The placements, where no flow has more than its pipeline can use: b_f <= x_J V_f.
+
+    The pipeline is as fast as before: its slowest task or flow keeps what it has.
+    """
+    most_bps = [
+        x * p.pipeline.volume_bits for p, x in zip(placements, throughput(network, placements), strict=True)
+    ]
+    return [
+        replace(
+            p, bandwidth_bps=np.where(np.isinf(p.bandwidth_bps), np.inf, np.minimum(p.bandwidth_bps, most))
+        )
+        for p, most in zip(placements, most_bps, strict=True)
+    ]
 
 
 def _fair_cpu(

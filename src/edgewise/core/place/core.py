@@ -16,6 +16,7 @@ from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.link_ledger import FlowRates, LinkLedger
 from edgewise.core.place import (
+    PUBLISHED,
     BandwidthChanged,
     MemoryChanged,
     MovePipeline,
@@ -29,15 +30,18 @@ from edgewise.core.place import (
     PlacementDue,
     PlacementPolicy,
     ReroutePipeline,
+    Reserving,
     StartPipeline,
     StopPipeline,
     TaskMeasured,
     free_memory,
     throughput,
+    used,
     validate,
 )
 from edgewise.errors import CapacityError, PolicyError
 from edgewise.model.pipelines import Network
+from edgewise.model.scenario import Scenario
 from edgewise.model.topology import KINDS, Node, Resources
 from edgewise.model.work import INFERENCE, Hold
 
@@ -57,8 +61,10 @@ class PlaceCore:
             None: what is wrong with the policy is raised.
         ledger: of all that takes of nodes; what others leave there of memory is what pipelines have, whatever
             `network` says. None: nobody else takes any.
+        reserving: what flows may have of links.
     Attributes:
-        network: as it is now; a link that is down has bandwidth 0.
+        network: as it is now, with what flows may have of links; a link that is down has bandwidth 0.
+        whole_bps: (L,) of each link, with what is kept for others.
         links: the rates that flows have.
         pipelines: all that wait or run, by id, in the order in which they came, with their work as measured.
         running: the placements as they were last commanded, oldest first.
@@ -72,10 +78,12 @@ class PlaceCore:
         seed: int = 0,
         guard: Guard | None = None,
         ledger: NodeLedger | None = None,
+        reserving: Reserving = PUBLISHED,
     ) -> None:
-        self.network, self._key = network, Key(seed)
+        self.whole_bps, self.reserving, self._key = network.bandwidth_bps, reserving, Key(seed)
+        self.network = replace(network, bandwidth_bps=self._left_bps(network.bandwidth_bps))
         self.ledger = _ledger_of(network) if ledger is None else ledger
-        self.links = LinkLedger(network.bandwidth_bps)
+        self.links = LinkLedger(self.network.bandwidth_bps)
         self.pipelines: dict[int, PipelineArrays] = {}
         self.running: dict[int, Placement] = {}
         self.shadow: Shadow[Mapping[int, Placement]] | None = None
@@ -90,7 +98,7 @@ class PlaceCore:
         Raises:
             PolicyError: it cannot begin; all is as before then.
         """
-        self.policy, self.guard = begin(policy, self.network, self._key), guard
+        self.policy, self.guard = begin(policy, *self.given), guard
 
     def watch_with(self, policy: PlacementPolicy | None, guard: Guard | None = None) -> None:
         """Ask a second policy the same from now on, and compare; None: no longer.
@@ -101,10 +109,17 @@ class PlaceCore:
         self.shadow = (
             None
             if policy is None
-            else Shadow(
-                begin(policy, self.network, self._key), guard or Guard(), self._nodes_of, self._planned_of
-            )
+            else Shadow(begin(policy, *self.given), guard or Guard(), self._nodes_of, self._planned_of)
         )
+
+    def _left_bps(self, whole_bps: Floats) -> Floats:
+        """(L,) what flows may have of links."""
+        return whole_bps * (1.0 - self.reserving.kept) if self.reserving.kept else whole_bps
+
+    @property
+    def given(self) -> tuple[Network, Key]:
+        """What policies begin with now."""
+        return self.network, self._key
 
     def _nodes_of(self, placed: Mapping[int, Placement]) -> dict[Hashable, str]:
         names = self.network.names
@@ -132,9 +147,9 @@ class PlaceCore:
                 self.pipelines.pop(number, None)
                 self._end(number)
             case BandwidthChanged(link, bandwidth_bps):
-                changed = _changed(self.network.bandwidth_bps, link, bandwidth_bps)
-                self.network = replace(self.network, bandwidth_bps=changed)
-                self.links.change(link, bandwidth_bps)
+                self.whole_bps = _changed(self.whole_bps, link, bandwidth_bps)
+                self.network = replace(self.network, bandwidth_bps=self._left_bps(self.whole_bps))
+                self.links.change(link, float(self.network.bandwidth_bps[link]))
             case MemoryChanged(node, memory_bytes):
                 self._resize(node, memory_bytes)
                 return self._make_room()
@@ -227,8 +242,8 @@ class PlaceCore:
     def _asked(self, view: NetworkView) -> dict[int, Placement]:
         policy, guard = self.policy, self.guard
         if guard is None:
-            return _checked(policy, view)
-        return guard.ask(lambda: _checked(policy, view), dict[int, Placement])
+            return _checked(policy, view, self.reserving.capped)
+        return guard.ask(lambda: _checked(policy, view, self.reserving.capped), dict[int, Placement])
 
     def _fitting(self, view: NetworkView, decided: Mapping[int, Placement]) -> dict[int, Placement]:
         """What was decided about things as they were, where it can be carried out as they are."""
@@ -244,7 +259,9 @@ class PlaceCore:
         before, self.running = self.running, _by_id(view.running) | dict(decided)
         if (shadow := self.shadow) is not None:
             known = _by_id(view.running)
-            shadow.watch(lambda: known | _checked(shadow.policy, view), self.running, view.now_s)
+            shadow.watch(
+                lambda: known | _checked(shadow.policy, view, self.reserving.capped), self.running, view.now_s
+            )
         commands = (_command(before.get(number), placed) for number, placed in self.running.items())
         return [command for command in commands if command is not None]
 
@@ -303,25 +320,48 @@ class PlaceCore:
         return next((n for n, p in last_first if any(names[node] in short for node in p.node.tolist())), None)
 
 
+def reserving_of(scenario: Scenario) -> Reserving:
+    """What flows may reserve of the links of a scenario."""
+    return Reserving(scenario.spec.reservations.capped, scenario.spec.reservations.kept)
+
+
 def _ledger_of(network: Network) -> NodeLedger:
     """The network's memory, which nobody else takes of."""
     rows = zip(network.names, network.memory_bytes.tolist(), strict=True)
     return NodeLedger(Node(name, "", Resources(memory_bytes=memory_bytes)) for name, memory_bytes in rows)
 
 
-def _checked(policy: PlacementPolicy, view: NetworkView) -> dict[int, Placement]:
-    """What a policy decides, by pipeline.
+def _checked(policy: PlacementPolicy, view: NetworkView, capped: bool) -> dict[int, Placement]:
+    """What a policy decides, by pipeline, with rates that these can use.
 
     Raises:
         PolicyError, CapacityError, ValueError: it cannot be carried out.
     """
     decided, known = _by_id(policy.decide(view)), _by_id(view.running)
+    for placed in decided.values():
+        _check_arrays(policy, placed)
     if unknown := decided.keys() - known.keys() - {pipeline.id for pipeline in view.waiting}:
         raise PolicyError(
             f"policy {policy.name!r} placed pipeline {min(unknown)}, which neither waits nor runs"
         )
     validate(view.network, list((known | decided).values()))
-    return decided
+    return _by_id(used(view.network, list(decided.values()))) if capped else decided
+
+
+def _check_arrays(policy: PlacementPolicy, placed: Placement) -> None:
+    """Refuse arrays that compiled code cannot read."""
+    tasks, edges, start = placed.pipeline.memory_bytes.size, placed.pipeline.tail.size, placed.start
+    shapes = placed.node.shape, start.shape, placed.bandwidth_bps.shape
+    whole = all(array.dtype.kind in "iu" for array in (placed.node, start, placed.links))
+    if shapes != ((tasks,), (edges + 1,), (edges,)) or placed.links.ndim != 1 or not whole:
+        raise PolicyError(
+            f"policy {policy.name!r}: pipeline {placed.pipeline.id} needs whole numbers of nodes, start and "
+            f"links, of shapes ({tasks},), ({edges + 1},) and any, and bandwidth of ({edges},); has {shapes}"
+        )
+    if start[0] != 0 or start[-1] != placed.links.size or (np.diff(start) < 0).any():
+        raise PolicyError(
+            f"policy {policy.name!r}: paths of pipeline {placed.pipeline.id} do not lie in links"
+        )
 
 
 def _by_id(placements: Sequence[Placement]) -> dict[int, Placement]:

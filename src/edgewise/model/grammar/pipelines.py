@@ -213,9 +213,9 @@ class JobsSpec(Spec):
         default=10.0, description="Cost of a core more than is left, for a slot (OSDEC's ω2)."
     )
     room: Literal["pooled", "nodes"] = Field(
-        default="pooled",
-        description="Where jobs find room: 'pooled' takes all nodes for one (OSDEC); with 'nodes' each is on "
-        "one node, by priority, and gives way to other work, as in a running system.",
+        default="nodes",
+        description="Where jobs find room: with 'nodes' each is on one node, by priority, and gives way to "
+        "other work, as live; 'pooled', as OSDEC is published, takes all nodes for one.",
     )
     on_demand: OnDemandSpec = Field(
         default=OnDemandSpec(mean=0.0), description="What other work holds, where it is not simulated."

@@ -27,7 +27,7 @@ class ProfileSpec(Spec):
     """Processing delay: (fixed_s + per_byte_s * size) * (1 + batch_slope * (batch - 1))."""
 
     fixed_s: Seconds = Field(description="Delay of an empty payload, batch of one, in s.")
-    per_byte_s: NotNegative = Field(
+    per_byte_s: SecondsOrZero = Field(
         default=0.0, description="Growth of the delay with the payload in s/byte."
     )
     batch_slope: NotNegative = Field(
@@ -212,7 +212,7 @@ class LinkSpec(Spec):
     )
     bandwidth_bps: BitsPerSecond = Field(
         default=1e9,
-        description="Bandwidth in bits/s of each direction; over named cables, theirs is the least of them.",
+        description="Bandwidth in bits/s of each direction; over cables, it is the least of theirs.",
     )
     shared: Literal["each", "both"] = Field(
         default="each", description="'each' direction has the bandwidth; or 'both' share it."
@@ -220,8 +220,8 @@ class LinkSpec(Spec):
     over: Cables | None = Field(
         default=None,
         description="Names of the cables it runs over, from the site, or from the first of two ends, on: "
-        "links over one cable share its bandwidth. '{site}' stands for the site's name. A cable that no link "
-        "has as `name` has the bandwidth of the links from sites over it. With `between` cables need a name.",
+        "links over one cable share its bandwidth. '{site}' stands for the site's name. Each is the `name` "
+        "of a link.",
     )
     buffer_bytes: Bytes | None = Field(
         default=None,

@@ -46,6 +46,7 @@ NEEDS = {  # places that each kind of work needs
 }
 MOVED = {"applications": "streams.applications", "arrivals": "streams.arrivals", "orchestration": "services"}
 
+MOVED_POLICIES = {"dispatch": "requests", "orchestrate": "orchestrate"}  # that services named themselves
 MOVED_BUDGETS = {"streams": "dispatch", "services": "requests", "jobs": "defer"}  # that had one of their own
 
 
@@ -95,6 +96,20 @@ class TelemetrySpec(Spec):
     )
 
 
+class PoliciesSpec(Spec):
+    """Who decides where no command says it: a name, file.py:Class, or a card, relative to this file.
+
+    Left out: the usual policy of the decision, the same in simulation and live.
+    """
+
+    dispatch: str | None = Field(default=None, description="Of streams.")
+    requests: str | None = Field(default=None, description="Of requests of services.")
+    split: str | None = Field(default=None, description="Of queries of split models.")
+    place: str | None = Field(default=None, description="Of pipelines.")
+    orchestrate: str | None = Field(default=None, description="Of replicas of services.")
+    defer: str | None = Field(default=None, description="Of deferrable jobs.")
+
+
 class BudgetsSpec(Spec):
     """Time that a policy has for each answer of a decision, by the clock on the wall; one in shadow, too."""
 
@@ -118,12 +133,33 @@ class BudgetsSpec(Spec):
 BUDGETS_S = BudgetsSpec()
 
 
+class ReservationsSpec(Spec):
+    """What flows of pipelines, and image pulls, reserve of links."""
+
+    capped: bool = Field(
+        default=True,
+        description="No more than what their pipeline can use of it; false: all that the policy gives, as "
+        "published by ENTS.",
+    )
+    kept: float = Field(
+        default=0.1,
+        ge=0.0,
+        lt=1.0,
+        description="Part of each link that no flow and no image pull gets, for messages; 0 as published by "
+        "ENTS.",
+    )
+
+
 class LiveSpec(Spec):
     """What counts in a running system only."""
 
     budgets_s: BudgetsSpec = Field(
         default=BudgetsSpec(),
         description="Time that policies have, by decision; what takes longer is recorded.",
+    )
+    bodies_bytes: Annotated[float, Field(ge=2**20, le=2**40)] = Field(
+        default=256e6,
+        description="Bodies of requests that a gateway holds at once, bytes; beyond them it answers 503.",
     )
 
 
@@ -139,7 +175,10 @@ class ScenarioSpec(Spec):
     decision_delay_s: SecondsOrZero = Field(
         default=0.0, description="From a stream's opening until its queries may leave the site, in s."
     )
-    live: LiveSpec = Field(default=LiveSpec(), description="Budgets of policies in a running system.")
+    live: LiveSpec = Field(
+        default=LiveSpec(), description="Budgets of policies in a running system, and what it may hold."
+    )
+    policies: PoliciesSpec = Field(default=PoliciesSpec(), description="Who decides, by decision.")
     catalog: (
         Annotated[
             Annotated[CatalogSpec, Tag("(without)")] | Annotated[CatalogUseSpec, Tag("(with)")],
@@ -175,6 +214,9 @@ class ScenarioSpec(Spec):
     pipelines: PipelinesSpec | None = Field(
         default=None, description="Graphs of tasks through which frames stream, placed on nodes and links."
     )
+    reservations: ReservationsSpec = Field(
+        default=ReservationsSpec(), description="What flows and image pulls may reserve of links."
+    )
     sharing: Literal["none", "fifo", "ps"] = Field(
         default="none",
         description="What messages on one link do to each other. 'none': nothing, each has the "
@@ -193,6 +235,9 @@ class ScenarioSpec(Spec):
         for kind, decision in MOVED_BUDGETS.items() if isinstance(data, dict) else ():
             if isinstance(section := data.get(kind), dict) and "budget_s" in section:
                 raise ValueError(f"'{kind}.budget_s' is now 'live.budgets_s.{decision}'; move it there")
+        services = data.get("services") if isinstance(data, dict) else None
+        for key in MOVED_POLICIES.keys() & services.keys() if isinstance(services, dict) else ():
+            raise ValueError(f"'services.{key}' is now 'policies.{MOVED_POLICIES[key]}'; move it there")
         return data
 
     @model_validator(mode="after")
@@ -211,6 +256,11 @@ class ScenarioSpec(Spec):
         return self
 
     @property
+    def named_policies(self) -> dict[str, str]:
+        """The policies that it names, by decision."""
+        return self.policies.model_dump(exclude_none=True)
+
+    @property
     def served(self) -> ServicesSpec:
         """Its services, of a scenario that is known to have some."""
         assert self.services is not None, "who asks has services"
@@ -224,7 +274,7 @@ class ScenarioSpec(Spec):
 
 COMMANDS = {  # that simulate each
     "streams": "edgewise simulate",
-    "services": "edgewise simulate --policy orchestrate=NAME",
+    "services": "edgewise simulate --policy requests=NAME",
     "jobs": "edgewise simulate --policy defer=NAME",
     "graphs": "edgewise simulate --policy split=NAME",
     "pipelines": "edgewise simulate --policy place=NAME",

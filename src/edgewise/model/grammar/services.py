@@ -7,7 +7,6 @@ from pydantic import BeforeValidator, Field, Tag, WithJsonSchema, model_validato
 
 from edgewise.model.values import (
     PLAIN,
-    SECONDS,
     AmountRange,
     Bytes,
     BytesOrZero,
@@ -22,6 +21,8 @@ from edgewise.model.values import (
     SecondsOrZero,
     SecondsRange,
     Share,
+    Slack,
+    SlackRange,
     Spec,
     amount_schema,
     having,
@@ -80,7 +81,7 @@ class RequestsSpec(Spec):
 
     rate_qps: Positive = Field(description="Requests per second, all sites together.")
     service_s: SecondsRange = Field(description="Time on a replica in s: x, or uniform in [low, high].")
-    slack: RateRange = Field(
+    slack: SlackRange = Field(
         default=(1.5, 4.0), description="Deadline over time on a replica: x, or uniform in [low, high]."
     )
     least_slack_s: SecondsOrZero = Field(
@@ -112,16 +113,16 @@ class TracedRequestsSpec(Spec):
     swing: Annotated[NotNegative, Field(lt=1.0)] = Field(
         default=0.5, description="Of P1 to P3: the mean load swings by this share, below 1."
     )
-    delay_scale: Positive = Field(
+    delay_scale: Slack = Field(
         default=0.1, description="Delay that is required, as a share of how long the trace's task took."
     )
     delay_least_s: Seconds = Field(default=2.0, description="The least delay that is required, s.")
     delay_most_s: Seconds = Field(default=20.0, description="The largest delay that is required, s.")
-    slack_least: Positive = Field(
+    slack_least: Slack = Field(
         default=1.5,
         description="Least delay that is required over time on a replica; uniform up to the next.",
     )
-    slack_most: Positive = Field(default=3.0, description="Largest delay required over time on a replica.")
+    slack_most: Slack = Field(default=3.0, description="Largest delay required over time on a replica.")
     most_cores: Positive = Field(default=1.0, description="No request uses more cores.")
     memory_bytes_per_share: Bytes = Field(
         default=1e9,
@@ -179,12 +180,6 @@ class ServicesSpec(Spec):
         description="Simulated: a replica holds its cores for its 'life', or each 'request' while it is "
         "worked on, as in KaiS.",
     )
-    dispatch: str = Field(
-        default="deadline-queue", description="Request policy, or a card NAME.json, relative to this file."
-    )
-    orchestrate: str = Field(
-        default="autoscaler", description="Replica policy, or a card NAME.json, relative to this file."
-    )
     slot_s: Seconds = Field(
         default=0.01,
         description="Time until a request that the policy holds is decided anew, s; simulated, each site "
@@ -209,10 +204,10 @@ class ServicesSpec(Spec):
         "out: the largest of the variants' profiles.",
     )
     gateways: Literal["one", "per_site"] = Field(
-        default="one",
-        description="Simulated: 'one' sees all replicas and requests at once and sends one request per site "
-        "and slot, as in KaiS; 'per_site': a gateway at each site, as live, sends requests as they come and "
-        "knows of replicas and of other sites' requests what `telemetry` tells.",
+        default="per_site",
+        description="Simulated: 'per_site': a gateway at each site, as live, sends requests as they come and "
+        "knows of replicas and of other sites' requests what `telemetry` tells; 'one', as KaiS is published, "
+        "sees all replicas and requests at once and sends one request per site and slot.",
     )
     answers: bool = Field(
         default=True,
@@ -290,20 +285,7 @@ class ArrivalsSpec(Spec):
                 {
                     "anyOf": [
                         *amount_schema(PLAIN, zero=True)["anyOf"],
-                        {
-                            "type": "array",
-                            "minItems": 1,
-                            "items": {
-                                "type": "object",
-                                "additionalProperties": False,
-                                "required": ["at_s", "rate"],
-                                "properties": {
-                                    "at_s": amount_schema(SECONDS, zero=True)
-                                    | {"description": "Start in s."},
-                                    "rate": amount_schema(PLAIN, zero=True) | {"description": "Clients/min."},
-                                },
-                            },
-                        },
+                        {"type": "array", "minItems": 1, "items": StepSpec.model_json_schema()},
                     ]
                 }
             ),

@@ -3,6 +3,9 @@
 from edgewise.policies.defer.rules import ScoreDeferral as ScoreDeferral, choose as choose
 from edgewise.policies.registry import Make, offer
 
+FALLBACK = "fifo"
+"""Who chooses where a policy gives no answer of use, live and in simulation."""
+
 
 @offer("defer", "horizon")
 def _horizon() -> Make:

@@ -34,7 +34,7 @@ from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.defer import CapacityView, Objective, Slots, Trajectories
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError
-from edgewise.policies.defer.rules import ScoreDeferral, choose
+from edgewise.policies.defer.rules import ScoreDeferral, turns
 
 MOST_NODES = 10_000  # of a search: a limit in seconds would let a busy machine decide otherwise
 
@@ -276,10 +276,10 @@ class Safe:
         """Start the inner policy anew."""
         self._policy.reset(world, key)
 
-    def decide(self, view: CapacityView) -> Bools:
-        """Jobs to start now."""
+    def decide(self, view: CapacityView) -> Ints:
+        """Jobs to start now, in turns."""
         room = self._forecast.surely(view, self._chance) - view.used(self._forecast.ahead)
-        return choose(view, self._policy.score(view), room=room, skip=self._policy.skip)
+        return turns(view, self._policy.score(view), room=room, skip=self._policy.skip)
 
 
 class Horizon:

@@ -34,6 +34,11 @@ TOLERANCE = 1e-9
 
 
 def choose(view: CapacityView, scores: Floats, *, room: Floats | None = None, skip: bool = False) -> Bools:
+    """(W, P) jobs to start, whatever their order; see `turns`."""
+    return turns(view, scores, room=room, skip=skip) > 0
+
+
+def turns(view: CapacityView, scores: Floats, *, room: Floats | None = None, skip: bool = False) -> Ints:
     """Start by falling score what fits.
 
     Args:
@@ -41,7 +46,7 @@ def choose(view: CapacityView, scores: Floats, *, room: Floats | None = None, sk
         room: (W, K, R) free resources in this slot and the next ones; None takes what is free now (K = 1).
         skip: go on past a job that does not fit, instead of stopping there.
     Returns:
-        (W, P) jobs to start.
+        (W, P) jobs to start: 1 first, then 2 …; 0 does not.
     Raises:
         ValueError: scores have the wrong shape or a startable job's score is NaN.
     """
@@ -51,7 +56,7 @@ def choose(view: CapacityView, scores: Floats, *, room: Floats | None = None, sk
     if np.isnan(scores[startable]).any():
         raise ValueError("the score of a startable job is NaN")
     free = view.free[:, None] if room is None else room
-    out = np.zeros(startable.shape, dtype=np.bool_)
+    out = np.zeros(startable.shape, dtype=np.int64)
     _choose(np.asarray(scores, np.float64), startable, view.demand, view.duration, free.copy(), skip, out)
     return out
 
@@ -64,14 +69,15 @@ def _choose(
     duration: Ints,
     room: Floats,
     skip: bool,
-    out: Bools,
+    out: Ints,
 ) -> None:
     for world in range(scores.shape[0]):
-        jobs = np.flatnonzero(startable[world])
+        jobs, turn = np.flatnonzero(startable[world]), 0
         for rank in np.argsort(-scores[world][jobs], kind="mergesort"):
             job = jobs[rank]
             if _fits(room[world], demand[world, job], duration[world, job]):
-                out[world, job] = True
+                turn += 1
+                out[world, job] = turn
             elif not skip:
                 break
 
@@ -108,9 +114,9 @@ class ScoreDeferral:
         """(W, P) worth of starting each job now; only startable jobs are read."""
         raise NotImplementedError(f"{type(self).__name__} must define score(view)")
 
-    def decide(self, view: CapacityView) -> Bools:
-        """Jobs to start now."""
-        return choose(view, self.score(view), skip=self.skip)
+    def decide(self, view: CapacityView) -> Ints:
+        """Jobs to start now, in turns."""
+        return turns(view, self.score(view), skip=self.skip)
 
 
 @policy("fifo")

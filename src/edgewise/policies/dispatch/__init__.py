@@ -1,4 +1,4 @@
-"""Dispatch policies; importing this package registers those of streams, `requests` those of requests."""
+"""Policies that bind streams to workers."""
 
 from edgewise.policies.dispatch import (
     aset as aset,

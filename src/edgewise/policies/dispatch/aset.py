@@ -246,7 +246,7 @@ class Trained:
 
 def trained(path: Path) -> Trained:
     """The network of a card, loaded and checked."""
-    return Trained(cards.read("dispatch", "streams", path))
+    return Trained(cards.read("dispatch", path))
 
 
 def of_card(card: Card) -> "Aset":
@@ -259,8 +259,8 @@ def of_card(card: Card) -> "Aset":
 @cache
 def _shipped(topology: str) -> Trained:
     """What ships for a topology, loaded once per process: files that ship do not change."""
-    paths = cards.shipped("dispatch", "streams")
-    read = {name: cards.read("dispatch", "streams", path) for name, path in paths.items()}
+    paths = cards.shipped("dispatch")
+    read = {name: cards.read("dispatch", path) for name, path in paths.items()}
     fits = (card for name, card in read.items() if name != DEFAULT and card.part["topology"] == topology)
     return Trained(next(fits, read[DEFAULT]))
 

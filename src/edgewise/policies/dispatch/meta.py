@@ -39,7 +39,6 @@ class MetaPolicy:
     """
 
     decision = "dispatch"
-    of = "streams"
     name = ""
 
     def __init__(self, actions: Sequence[str] = ALL) -> None:

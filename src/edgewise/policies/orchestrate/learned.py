@@ -11,16 +11,16 @@ from edgewise.core.orchestrate import ReplicaView
 from edgewise.errors import PolicyError
 from edgewise.model.orchestration import System
 from edgewise.policies.cards import Card, Run
-from edgewise.policies.dispatch.requests.features import (
+from edgewise.policies.orchestrate.base import Orchestration
+from edgewise.policies.orchestrate.marginal import MarginalValue, Terms
+from edgewise.policies.requests.features import (
     changes_possible,
     frame_draws,
     gumbel,
     node_state,
     pair_rows,
 )
-from edgewise.policies.dispatch.requests.learned import feature_hash, golden_of
-from edgewise.policies.orchestrate.base import Orchestration
-from edgewise.policies.orchestrate.marginal import MarginalValue, Terms
+from edgewise.policies.requests.learned import feature_hash, golden_of
 
 
 def of_card(card: Card) -> Orchestration:
@@ -37,7 +37,7 @@ def of_card(card: Card) -> Orchestration:
         known = (np.array(part["rate_qps"]), np.array(part["time_s"]))
         policy = MarginalValue(Terms(**part["terms"]), *known, card.name)
     else:
-        infer, shape = card.network(".scale.onnx"), (len(site_of), services)
+        infer, shape = card.network(".orchestrate.onnx"), (len(site_of), services)
         policy = LearnedScaling(card.name, infer, part["pairs"], part["masked"], shape)
     card.check_golden(golden_of(policy, services, site_of)["golden"], part["golden"])
     return policy

@@ -36,7 +36,7 @@ TERMS = ("headroom", "dispersion", "crowd", "memory_price", "image_price", "budg
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How values are weighed; all are found by search, see `edgewise.learn.orchestration.train`.
+    """How values are weighed; all are found by search, see `edgewise_studies.training.kais.train`.
 
     Attributes:
         headroom: mean requests at once over the load.

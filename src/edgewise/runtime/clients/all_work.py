@@ -8,7 +8,6 @@ counts seconds, and so stands still while it is suspended.
 import asyncio
 import json
 import sys
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.services import service_names
 from edgewise.model.topology import NodeChange
 from edgewise.model.work import DeferrableJob
-from edgewise.runtime import http, private
+from edgewise.runtime import clock, http, private
 from edgewise.runtime.clients.recording import BROUGHT
 from edgewise.runtime.clients.traffic import (
     FAILED,
@@ -122,12 +121,12 @@ class _Bringing:
         """One kind of work is prepared: its time begins when all are."""
         self._unprepared -= 1
         if self._unprepared == 0:
-            self._began_s, self._began = time.monotonic(), time.time()
+            self._began_s, self._began = clock.monotonic_s(), clock.unix_s()
             self._prepared.set()
         await self._prepared.wait()
 
     async def _until(self, at_s: float) -> None:
-        await asyncio.sleep(max(self._began_s + at_s - time.monotonic(), 0.0))
+        await asyncio.sleep(max(self._began_s + at_s - clock.monotonic_s(), 0.0))
 
     async def _timeline(self) -> None:
         await self._begin()
@@ -246,7 +245,7 @@ class _Bringing:
         numbers = set(await asyncio.gather(*coming))
         while True:
             mine = [row for row in await self._ask("GET", path) if row["id"] in numbers]
-            late = time.monotonic() - self._began_s > self.scenario.duration_s + LATER_S
+            late = clock.monotonic_s() - self._began_s > self.scenario.duration_s + LATER_S
             if late or all(row["ended_s"] is not None for row in mine):
                 break
             await asyncio.sleep(0.25)

@@ -7,7 +7,6 @@ kept. Failures of nodes are the recording's timeline.
 import csv
 import math
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ from edgewise.errors import RunError
 from edgewise.model.grammar.scenario import NEEDS
 from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.model.services import service_names
+from edgewise.model.values import MOST_S
 from edgewise.model.work import INFERENCE, DeferrableJob
-from edgewise.runtime import private
+from edgewise.runtime import clock, private
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic, at_sites, measured, zeros
 from edgewise.runtime.controller.books import JobBook, KeptPipeline, PipelineBook
 from edgewise.runtime.controller.jobs import SLOT_S
@@ -40,6 +40,7 @@ COLUMNS = (
 )  # fmt: skip
 SHORTEST_S = 1e-3
 MOST_JOBS = 10_000
+GOES_ON_S = 86400.0  # longest that a recording goes on after now, for jobs that run or wait
 UNFIT = re.compile(r"[^A-Za-z0-9._-]+")  # for a name in a scenario
 
 
@@ -52,13 +53,15 @@ class Recording:
         came: how many streams, requests, queries (those of split models), pipelines, jobs and faults.
         duration_s: from the first of them to the last end.
         left_out: streams that no scenario can have: the live system has not their task or site, or they
-            tolerate no delay at all.
+            tolerate no delay at all, or more than a scenario may say.
+        later: jobs that start more than a day from now, which are left out, too.
     """
 
     folder: Path
     came: Mapping[str, int]
     duration_s: float
     left_out: int
+    later: int
 
 
 def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
@@ -73,10 +76,10 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     Raises:
         RunError: there is no system, or nothing came that a scenario can have.
     """
-    store, now_s = store_of(state), time.time()
+    store, now_s = store_of(state), clock.unix_s()
     live, since_s = load_scenario(state / SCENARIO), 0.0 if last_s is None else now_s - last_s
     seen, slot_s = (
-        _seen(store, live, since_s),
+        _seen(store, live, since_s, now_s),
         live.spec.jobs.slot_s if live.spec.jobs is not None else SLOT_S,
     )
     rows, requests, jobs = seen.rows, seen.requests, seen.jobs
@@ -84,7 +87,8 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     came = [row["opened_s"] for row in rows] + asked_s + [job.submitted_s for job in jobs]
     began_s = min(came + [each.submitted_s for each in seen.pipelines])
     ends = [row["closed_s"] or now_s for row in rows] + asked_s
-    ends += [job.earliest_s + job.duration_s + 2 * slot_s for job in jobs]
+    latest_end_s = now_s + GOES_ON_S
+    ends += [min(job.earliest_s + job.duration_s + 2 * slot_s, latest_end_s) for job in jobs]
     ends += [each.ended_s or now_s for each in seen.pipelines]
     duration_s = max(max(ends) - began_s, 1.0) + SHORTEST_S
     services = live.spec.services
@@ -131,7 +135,7 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
         "jobs": jobs, "faults": seen.faults,
     }  # fmt: skip
     counts = {kind: len(found) for kind, found in kinds.items()}
-    return Recording(folder, counts, duration_s, seen.left_out)
+    return Recording(folder, counts, duration_s, seen.left_out, seen.later)
 
 
 class _Seen(NamedTuple):
@@ -146,10 +150,11 @@ class _Seen(NamedTuple):
     changes: list[tuple[float, str, bool]]
     faults: list[Fault]
     left_out: int
+    later: int
     held: float
 
 
-def _seen(store: Store, live: Scenario, since_s: float) -> _Seen:
+def _seen(store: Store, live: Scenario, since_s: float, now_s: float) -> _Seen:
     graphs = [graph.name for graph in live.graphs]
     opened = [
         row
@@ -166,7 +171,8 @@ def _seen(store: Store, live: Scenario, since_s: float) -> _Seen:
     left = float(plane.ledger.left_over(INFERENCE)[:, 0].sum())
     store.close()
     book = JobBook(store.file)
-    jobs = [job.deferrable() for job in book.listed(MOST_JOBS) if job.submitted_s >= since_s]
+    submitted = [job.deferrable() for job in book.listed(MOST_JOBS) if job.submitted_s >= since_s]
+    jobs = [job for job in submitted if job.earliest_s <= now_s + GOES_ON_S and job.duration_s <= MOST_S]
     book.close()
     kept = PipelineBook(store.file)
     pipelines = [each for each in kept.listed() if each.submitted_s >= since_s]
@@ -175,8 +181,10 @@ def _seen(store: Store, live: Scenario, since_s: float) -> _Seen:
         why = f"{len(opened)} of tasks or sites that it has not were; " if opened else ""
         raise RunError(f"state {store.file.parent}: no stream was opened; {why}there is nothing to record")
     total = sum(node.resources.cpu_cores for node in live.topology.nodes)
-    held, left_out = 1.0 - left / total, len(opened) - len(rows)
-    return _Seen(rows, requests, queries, answer_bytes, pipelines, jobs, changes, faults, left_out, held)
+    held, left_out, later = 1.0 - left / total, len(opened) - len(rows), len(submitted) - len(jobs)
+    return _Seen(
+        rows, requests, queries, answer_bytes, pipelines, jobs, changes, faults, left_out, later, held
+    )
 
 
 def _timeline(
@@ -232,7 +240,7 @@ def _job(job: DeferrableJob, began_s: float, duration_s: float) -> dict[str, Any
 def _request_lines(live: Scenario, requests: Sequence[Request], began_s: float) -> Iterator[Sequence[Any]]:
     took_s = {each.name: each.profile.delay_s(each.largest_bytes) for each in live.catalog.variants}
     for each in requests:
-        figures = each.deadline_s, took_s[each.service], each.size_bytes
+        figures = max(each.deadline_s, 0.0), took_s[each.service], each.size_bytes
         yield round(each.at_s - began_s, 6), each.site, each.service, *figures
 
 
@@ -257,7 +265,7 @@ def _write(path: Path, columns: Sequence[str], lines: Iterable[Sequence[Any]]) -
 def _is_possible(row: dict[str, Any], live: Scenario) -> bool:
     """Whether a scenario can have a stream: gateways keep refused ones, too, whatever they asked for."""
     tasks, sites = ({each.task for each in live.catalog.models}, {site.name for site in live.topology.sites})
-    return row["task"] in tasks and row.get("site", min(sites)) in sites and row["deadline_s"] > 0.0
+    return row["task"] in tasks and row.get("site", min(sites)) in sites and 0.0 < row["deadline_s"] <= MOST_S
 
 
 def _names(rows: Sequence[dict[str, Any]]) -> list[str]:

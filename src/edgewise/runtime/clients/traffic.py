@@ -5,7 +5,6 @@ Streams are played as the simulator's clients would: same times, same queries.
 
 import asyncio
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +16,10 @@ import numpy as np
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Purpose, exponential, uniform
 from edgewise.errors import RunError
+from edgewise.model.problems import nearest
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
-from edgewise.runtime import http
+from edgewise.runtime import clock, http
 from edgewise.runtime.controller.plan import SCENARIO
 from edgewise.runtime.metrics import watched
 from edgewise.runtime.protocol.messages import DEADLINE, STREAM, InferRequest, encode_request
@@ -38,7 +38,9 @@ def at_sites(store: Store, sites: Iterable[str]) -> list[http.Client]:
     """A client of the gateway of each site; of the first gateway where a site has none."""
     fronts = [running.process for running in store.processes("gateway")]
     of_site = {front.settings["site"]: front for front in reversed(fronts)}
-    return [client_to(of_site.get(site, fronts[0]), store, store.get("token")) for site in sites]
+    return [
+        client_to(of_site.get(site, fronts[0]), store, http.one_token(store.get("token"))) for site in sites
+    ]
 
 
 def measured(
@@ -113,7 +115,7 @@ class Traffic:
 
     async def play(self) -> list[StreamSeen]:
         """Play everything to its end; what a refused stream would have sent counts as rejected."""
-        self._began_s = time.monotonic()
+        self._began_s = clock.monotonic_s()
         await asyncio.gather(*(self._stream(seen) for seen in self.seen))
         return self.seen
 
@@ -155,13 +157,13 @@ class Traffic:
         self, seen: StreamSeen, client: http.Client, headers: dict[str, str], body: bytes
     ) -> None:
         path, deadline_s = f"/v2/models/{seen.stream.task}/infer", seen.stream.deadline_s
-        sent_s = time.monotonic()
+        sent_s = clock.monotonic_s()
         try:
             answer = await client.request("POST", path, headers, body, deadline_s + GONE_S)
         except (ConnectionError, TimeoutError):
             seen.became[FAILED] += 1
             return
-        delay_s = time.monotonic() - sent_s
+        delay_s = clock.monotonic_s() - sent_s
         if answer.status == 409:
             seen.became[REJECTED] += 1
             return
@@ -171,7 +173,7 @@ class Traffic:
             seen.answer = answer
 
     async def _until(self, at_s: float) -> None:
-        await asyncio.sleep(max(self._began_s + at_s - time.monotonic(), 0.0))
+        await asyncio.sleep(max(self._began_s + at_s - clock.monotonic_s(), 0.0))
 
 
 def send_times_s(stream: Stream, seed: int) -> list[float]:
@@ -269,13 +271,14 @@ def load(
     fronts = [r.process for r in store.processes("gateway")]
     services = store.get("services", {})
     if service not in services:
-        raise RunError(f"service {service!r}: the system has {', '.join(services) or 'none'}")
+        raise RunError(f"SERVICE: unknown service {service!r}; {nearest(service, services)}")
     chosen = [front for front in fronts if site in (None, front.settings["site"])]
     if not chosen:
-        raise RunError(f"site {site!r}: there is {', '.join(front.settings['site'] for front in fronts)}")
+        sites = [front.settings["site"] for front in fronts]
+        raise RunError(f"--site: unknown site {site!r}; {nearest(site, sites)}")
     if deadline_s is None:
         deadline_s = _own_deadline_s(state, service)
-    clients = [client_to(front, store, store.get("token")) for front in chosen]
+    clients = [client_to(front, store, http.one_token(store.get("token"))) for front in chosen]
     running, loaded = store.processes(), Loaded(deadline_s)
     store.close()
     times_s = poisson_s(rate_qps, seconds, seed, LOAD)
@@ -295,10 +298,10 @@ async def _load(
 ) -> None:
     headers, body = await zeros(clients[0], service)
     headers = {**headers, DEADLINE: str(loaded.deadline_s)}
-    began_s = time.monotonic()
+    began_s = clock.monotonic_s()
 
     async def one(number: int, at_s: float) -> None:
-        await asyncio.sleep(max(began_s + at_s - time.monotonic(), 0.0))
+        await asyncio.sleep(max(began_s + at_s - clock.monotonic_s(), 0.0))
         await ask_service(clients[number % len(clients)], service, headers, body, loaded.deadline_s, loaded)
 
     await asyncio.gather(*(one(number, at_s) for number, at_s in enumerate(times_s)))
@@ -308,7 +311,7 @@ async def ask_service(
     client: http.Client, service: str, headers: dict[str, str], body: bytes, deadline_s: float, loaded: Loaded
 ) -> None:
     """Send a request without a stream, and count what became of it."""
-    sent_s = time.monotonic()
+    sent_s = clock.monotonic_s()
     try:
         answer = await client.request(
             "POST", f"/v2/models/{service}/infer", headers, body, deadline_s + GONE_S
@@ -317,7 +320,7 @@ async def ask_service(
         loaded.became["failed"] += 1
         loaded.why = str(error)
         return
-    delay_s = time.monotonic() - sent_s
+    delay_s = clock.monotonic_s() - sent_s
     if answer.status == 200:
         loaded.delays_s.append(delay_s)
         loaded.became["in time" if delay_s <= deadline_s else "late"] += 1

@@ -14,9 +14,9 @@ What a method has written when it returns survives the death of any process.
 """
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,8 +24,9 @@ import msgspec
 from edgewise.core.defer import JobPhase, Standing
 from edgewise.model.topology import Resources
 from edgewise.model.work import DeferrableJob
+from edgewise.runtime import clock
 from edgewise.runtime.pipelines.live import LivePipeline
-from edgewise.runtime.sqlite import Database
+from edgewise.runtime.sqlite import LOOP_WAIT_S, Database
 
 ACTIVE = ("starting", "running", "suspended", "evicted")
 HIDDEN = ("key", "stopped_s", "retry_s")
@@ -68,7 +69,7 @@ class Job(Wish):
         node, started_s, ended_s, why: None before there is one; `why` says how it ended.
         suspended_s: time in suspension that is over; `stopped_s`: since when it is suspended now.
         cancel: somebody asked for its end.
-        attempt: how often it was ended to start anew.
+        attempt: how often it was ended to start anew; `redone_s`: how long it had run in vain then.
         deaths, retry_s: runners that died before this attempt began, and when the next one may be tried.
     """
 
@@ -85,6 +86,7 @@ class Job(Wish):
     attempt: int
     deaths: int
     retry_s: float
+    redone_s: float
 
     @property
     def run(self) -> str:
@@ -120,7 +122,7 @@ class Job(Wish):
     def row(self) -> dict[str, Any]:
         """For an answer."""
         shown = {name: value for name, value in asdict(self).items() if name not in HIDDEN}
-        return shown | {"ran_s": self.ran_s(time.time())}
+        return shown | {"ran_s": self.ran_s(clock.unix_s())}
 
 
 class JobBook(Database):
@@ -130,6 +132,7 @@ class JobBook(Database):
         file: the store's SQLite file.
     """
 
+    WAIT_S = LOOP_WAIT_S
     SCHEMA = """
     CREATE TABLE IF NOT EXISTS job (
         id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, command TEXT NOT NULL, folder TEXT NOT NULL,
@@ -138,14 +141,20 @@ class JobBook(Database):
         state TEXT NOT NULL DEFAULT 'waiting', node TEXT, started_s REAL, ended_s REAL,
         suspended_s REAL NOT NULL DEFAULT 0, stopped_s REAL, cancel INTEGER NOT NULL DEFAULT 0, why TEXT,
         when_evicted TEXT NOT NULL DEFAULT 'pause', attempt INTEGER NOT NULL DEFAULT 0,
-        deaths INTEGER NOT NULL DEFAULT 0, retry_s REAL NOT NULL DEFAULT 0
+        deaths INTEGER NOT NULL DEFAULT 0, retry_s REAL NOT NULL DEFAULT 0,
+        redone_s REAL NOT NULL DEFAULT 0
     );
     CREATE INDEX IF NOT EXISTS open_jobs ON job (id) WHERE ended_s IS NULL;
     """
 
+    def __init__(self, file: Path) -> None:
+        super().__init__(file)
+        if not self.rows("SELECT 1 FROM pragma_table_info('job') WHERE name = 'redone_s'"):  # of before
+            self.run("ALTER TABLE job ADD COLUMN redone_s REAL NOT NULL DEFAULT 0")
+
     def submit(self, wish: Wish) -> Job:
         """Keep a job; one with the same key is returned as it is."""
-        values = {**asdict(wish), "command": json.dumps(wish.command), "submitted_s": time.time()}
+        values = {**asdict(wish), "command": json.dumps(wish.command), "submitted_s": clock.unix_s()}
         self.run(
             f"INSERT OR IGNORE INTO job ({', '.join(values)}) VALUES ({','.join('?' * len(values))})",
             tuple(values.values()),
@@ -209,8 +218,9 @@ class JobBook(Database):
     def restart(self, number: int) -> None:
         """It has ended to start anew: it waits again, as old as it is."""
         self.run(
-            "UPDATE job SET state = 'waiting', node = NULL, started_s = NULL, suspended_s = 0,"
-            " stopped_s = NULL, attempt = attempt + 1, deaths = 0, retry_s = 0"
+            "UPDATE job SET redone_s = redone_s + max(stopped_s - started_s - suspended_s, 0),"
+            " state = 'waiting', node = NULL, started_s = NULL, suspended_s = 0, stopped_s = NULL,"
+            " attempt = attempt + 1, deaths = 0, retry_s = 0"
             " WHERE id = ? AND state = 'evicted'",
             (number,),
         )
@@ -294,6 +304,7 @@ class KeptPipeline:
 class PipelineBook(Database):
     """The pipelines of one live system."""
 
+    WAIT_S = LOOP_WAIT_S
     SCHEMA = """
     CREATE TABLE IF NOT EXISTS pipeline (
         id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, live TEXT NOT NULL, submitted_s REAL NOT NULL,
@@ -308,7 +319,7 @@ class PipelineBook(Database):
         """Keep a pipeline; the same key is the same one."""
         self.run(
             "INSERT OR IGNORE INTO pipeline (key, live, submitted_s) VALUES (?, ?, ?)",
-            (key, msgspec.json.encode(live).decode(), time.time()),
+            (key, msgspec.json.encode(live).decode(), clock.unix_s()),
         )
         return self._some("key = ?", (key,))[0]
 
@@ -318,7 +329,7 @@ class PipelineBook(Database):
 
     def listed(self) -> list[KeptPipeline]:
         """All of the last month, oldest first."""
-        return self._some("ended_s IS NULL OR ended_s > ?", (time.time() - KEEP_S,))
+        return self._some("ended_s IS NULL OR ended_s > ?", (clock.unix_s() - KEEP_S,))
 
     def open(self) -> list[KeptPipeline]:
         """Those that wait or run."""
@@ -326,28 +337,28 @@ class PipelineBook(Database):
 
     def cancel(self, number: int) -> None:
         """Somebody asks for its end."""
-        self.run("UPDATE pipeline SET cancel = 1 WHERE id = ?", (number,))
+        self.run("UPDATE pipeline SET cancel = 1 WHERE id = ? AND ended_s IS NULL", (number,))
 
     def runs(self, number: int, nodes: Mapping[str, str], moved: bool) -> None:
-        """It runs on these nodes from now on."""
+        """It runs on these nodes from now on, unless it has ended while it was started."""
         self.run(
             "UPDATE pipeline SET state = 'running', nodes = ?2, moves = moves + ?3,"
-            " started_s = coalesce(started_s, ?4) WHERE id = ?1",
-            (number, msgspec.json.encode(nodes).decode(), moved, time.time()),
+            " started_s = coalesce(started_s, ?4) WHERE id = ?1 AND ended_s IS NULL",
+            (number, msgspec.json.encode(nodes).decode(), moved, clock.unix_s()),
         )
 
-    def waits(self, number: int) -> None:
-        """It stands still, for there is no room, or nobody carries it on."""
+    def waits(self, number: int, why: str | None = None) -> None:
+        """It stands still, for there is no room, or nobody carries it on; `why`: what went wrong."""
         self.run(
-            "UPDATE pipeline SET state = 'waiting', nodes = '{}', moves = moves + 1"
-            " WHERE id = ? AND state = 'running'",
-            (number,),
+            "UPDATE pipeline SET nodes = '{}', moves = moves + (state = 'running'), state = 'waiting',"
+            " why = coalesce(?2, why) WHERE id = ?1 AND ended_s IS NULL",
+            (number, why),
         )
 
     def went_on(self, number: int, frames: float, ran_s: float) -> None:
         """It has done so many frames, and ran for so long, since this was said last."""
         self.run(
-            "UPDATE pipeline SET frames = frames + ?2, ran_s = ran_s + ?3 WHERE id = ?1",
+            "UPDATE pipeline SET frames = frames + ?2, ran_s = ran_s + ?3 WHERE id = ?1 AND ended_s IS NULL",
             (number, frames, ran_s),
         )
 
@@ -355,7 +366,7 @@ class PipelineBook(Database):
         """It has ended."""
         self.run(
             "UPDATE pipeline SET state = ?2, why = ?3, ended_s = ?4 WHERE id = ?1 AND ended_s IS NULL",
-            (number, state, why, time.time()),
+            (number, state, why, clock.unix_s()),
         )
 
     def _some(self, which: str, values: Sequence[Any]) -> list[KeptPipeline]:

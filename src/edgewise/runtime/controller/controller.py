@@ -20,7 +20,6 @@ It keeps nothing to itself: everything is in the store, and its processes outliv
 import asyncio
 import json
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -30,7 +29,7 @@ from typing import Any
 
 from edgewise import policies
 from edgewise.errors import EdgewiseError, ProtocolError
-from edgewise.runtime import http
+from edgewise.runtime import clock, http
 from edgewise.runtime.backends import Backend
 from edgewise.runtime.controller import upkeep
 from edgewise.runtime.controller.jobs import LiveJobs
@@ -49,7 +48,7 @@ from edgewise.runtime.reaching import client_to
 from edgewise.runtime.serving import Listen, listen, run, when_told
 from edgewise.runtime.sqlite import StoreError, keep_copy
 from edgewise.runtime.steady import SteadyStore
-from edgewise.runtime.store import Process, Running
+from edgewise.runtime.store import ENDED, Process, Running
 
 log = logging.getLogger("edgewise.controller")
 LONGEST_WAIT_S = 5.0
@@ -112,15 +111,25 @@ class Controller:
         wanted = process.wanted and not failed and not self.ending.is_set()
         if handle is None:
             wait_s = min(0.05 * 2**failures, LONGEST_WAIT_S) if failures > 1 else 0.0
-            if wanted and time.time() >= running.started_s + wait_s:
+            if wanted and clock.unix_s() >= running.started_s + wait_s:
                 process = self._at_free_port(process) if failures else process
-                self.store.started(process.name, self.backend.start(process), failures)
-                log.info("started", extra={"who": process.name, "port": process.port})
+                self._start(process, failures)
         elif failed:
-            self._asked_s.setdefault(handle, time.monotonic())
+            self._asked_s.setdefault(handle, clock.monotonic_s())
             self.backend.stop(handle, force=True)
         elif not wanted and (self.ending.is_set() or not self._needed(process)):
             self._end(handle)
+
+    def _start(self, process: Process, failures: int) -> None:
+        """Start a process, unless it is wanted otherwise by now: a change does not wait for us."""
+        handle = self.backend.start(process)
+        self.store.started(process.name, handle, failures)
+        log.info("started", extra={"who": process.name, "port": process.port})
+        now = self.store.process(process.name)
+        if now is None or now.process.digest != process.digest:
+            self.backend.stop(handle, force=True)
+            self.store.started(process.name, None, failures)
+            log.info("started anew, as it is wanted now", extra={"who": process.name})
 
     def _at_free_port(self, process: Process) -> Process:
         """A process whose port another program has got; gateways follow it, but clients of theirs cannot."""
@@ -139,9 +148,9 @@ class Controller:
 
     def _end(self, handle: str) -> None:
         if handle not in self._asked_s:
-            self._asked_s[handle] = time.monotonic()
+            self._asked_s[handle] = clock.monotonic_s()
             self.backend.stop(handle)
-        elif time.monotonic() - self._asked_s[handle] > GRACE_S:
+        elif clock.monotonic_s() - self._asked_s[handle] > GRACE_S:
             self.backend.stop(handle, force=True)
 
     async def keep(self, period_s: float = 0.02) -> None:
@@ -157,11 +166,11 @@ class Controller:
     async def keep_copies(self, period_s: float = COPY_S) -> None:
         """Copy the store again and again; at most a hundredth of the time is spent on it."""
         while True:
-            began_s = time.monotonic()
+            began_s = clock.monotonic_s()
             # Else the former copy stays; what is wrong is said by whoever meets it first.
             with suppress(StoreError):
                 await asyncio.to_thread(keep_copy, self.store.file)
-            await asyncio.sleep(max(period_s, 100.0 * (time.monotonic() - began_s)))
+            await asyncio.sleep(max(period_s, 100.0 * (clock.monotonic_s() - began_s)))
 
     async def check(self, period_s: float = 1.0) -> None:
         """Kill what runs and does not answer, so that it is started anew."""
@@ -188,7 +197,7 @@ class Controller:
         answer = await self._answer(running.process, "GET", "/v2/health/live")
         if answer is not None:
             self._served.add(handle)
-        elif handle not in self._served and time.time() - running.started_s < LOADING_S:
+        elif handle not in self._served and clock.unix_s() - running.started_s < LOADING_S:
             return
         self._misses[handle] = 0 if answer is not None else self._misses.get(handle, 0) + 1
         if self._misses[handle] >= MISSES:
@@ -217,6 +226,7 @@ class Controller:
         try:
             return await self._handle(request)
         except StoreError as error:
+            self.store.note(error)  # books of jobs and pipelines are files of their own to SQLite
             return http.failure(503, str(error))
 
     async def _handle(self, request: http.HttpRequest) -> http.Response:
@@ -286,7 +296,7 @@ class Controller:
     def _counted(self, states: Callable[[], list[str]]) -> dict[str, int]:
         return Counter(self.store.read_or(states, list[str]()))
 
-    def _policies(self, decisions: Iterable[str] = policies.RUNNING) -> list[dict[str, Any]]:
+    def _policies(self, decisions: Iterable[str] = policies.DECISIONS) -> list[dict[str, Any]]:
         """Who decides, who watches, and why a policy is not followed."""
         faults = {name: each.fault for name, each in self.here.items()}
         faults["requests"] = self.replicas.requests_fault
@@ -311,7 +321,7 @@ class Controller:
             "outdated": running.outdated, "failures": running.failures if fails else 0,
             "why": said_last(self._folder, process.name) if fails else None,
             "state": state if process.wanted or not up else "draining", "restarts": running.restarts,
-            "since_s": time.time() - running.started_s if up else None, "handle": handle,
+            "since_s": clock.unix_s() - running.started_s if up else None, "handle": handle,
         }  # fmt: skip
 
     async def _listed(self, kind: str) -> list[dict[str, Any]]:
@@ -378,9 +388,10 @@ async def _run(controller: Controller) -> None:
         chore.result()  # `keep` has come to its end; where another one failed, the successor goes on
     for chore in chores:
         chore.cancel()
-    with suppress(StoreError):  # its runners end by themselves
-        await controller.jobs.end()
+    await controller.jobs.end()
     controller.pipelines.close()
+    if controller.ending.is_set():
+        store.end()
     await listening.close(0.5)
 
 
@@ -394,7 +405,8 @@ def main(folder: Path, backend: Backend, handle: str | None = None) -> None:
     """
     log_json()
     store = SteadyStore(folder / DATABASE)
-    store.put("began_s", store.get("began_s", time.time()))
+    store.put("began_s", store.get("began_s", clock.unix_s()))
     store.put("controller_handle", handle)
+    store.put(ENDED, False)
     run(_run(Controller(store, backend)))
     store.close()

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edgewise.errors import RunError
-from edgewise.runtime import private
+from edgewise.runtime import clock, private
 from edgewise.runtime.backends import alive_handle
 from edgewise.runtime.controller import job_runner
 from edgewise.runtime.controller.books import Job
@@ -64,8 +64,8 @@ def group_of(place: Path) -> Path | None:
 def remove_group(group: Path) -> None:
     """Kill what is left in a group and remove it, unless it takes too long."""
     write_control(group, "cgroup.kill", "1")
-    until_s = time.monotonic() + LONGEST_REMOVAL_S
-    while group.is_dir() and time.monotonic() < until_s:
+    until_s = clock.monotonic_s() + LONGEST_REMOVAL_S
+    while group.is_dir() and clock.monotonic_s() < until_s:
         with contextlib.suppress(OSError):
             group.rmdir()
             return
@@ -121,6 +121,7 @@ class JobStage(Enum):
     ABSENT = "nobody has taken it"
     DIED = "its runner died before it took it"
     RUNNING = "it runs, or is about to"
+    ALONE = "it runs, and its runner was killed: nobody would know how it ends"
     ENDED = "its exit status is known"
     VANISHED = "it has ended, nobody knows how"
     FORBIDDEN = "it must not start any more"
@@ -158,10 +159,16 @@ class JobProcesses:
         """Start a runner, which starts the command if nobody ever did; may be called again.
 
         Raises:
-            RunError: the job's folder is gone, or no process can be started.
+            RunError: a folder of it is gone or cannot be made, or no process can be started.
         """
         if job.run in self._runners and self._runners[job.run].poll() is None:
             return
+        try:
+            self._runners[job.run] = self._runner(job)
+        except (OSError, ValueError) as error:  # the latter: a text that no path can have
+            raise RunError(f"job {job.id}: cannot be started in {job.folder}: {error}") from error
+
+    def _runner(self, job: Job) -> subprocess.Popen[bytes]:
         place = self.folder / job.run
         for made in (self.folder, place, self.output(job.id).parent):
             made.mkdir(exist_ok=True, mode=0o700)
@@ -173,17 +180,18 @@ class JobProcesses:
             "group": str(make_group(place, job.cores, job.memory_bytes) or ""),
         }
         command = [sys.executable, "-I", "-S", job_runner.__file__, str(place), json.dumps(settings)]
-        try:
-            with private.open_file(self.output(job.id), "ab") as output:
-                self._runners[job.run] = subprocess.Popen(
-                    command, cwd=job.folder, stdin=subprocess.DEVNULL, stdout=output,
-                    stderr=subprocess.STDOUT, start_new_session=True,
-                )  # fmt: skip
-        except (OSError, ValueError) as error:  # the latter: a text that no path can have
-            raise RunError(f"job {job.id}: cannot be started in {job.folder}: {error}") from error
+        with private.open_file(self.output(job.id), "ab") as output:
+            return subprocess.Popen(
+                command, cwd=job.folder, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
 
     def look(self, run: str) -> SeenStage:
-        """Where the command of a job stands."""
+        """Where the command of a job stands.
+
+        Raises:
+            OSError: its files cannot be read.
+        """
         runner = self._runners.get(run)
         died = runner is not None and runner.poll() is not None
         if died:
@@ -193,7 +201,7 @@ class JobProcesses:
             return ended
         try:
             started = (place / STARTED).open()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return SeenStage(JobStage.DIED if died else JobStage.ABSENT)
         with started:
             if started.read() == NEVER:
@@ -203,11 +211,15 @@ class JobProcesses:
             except BlockingIOError:
                 return SeenStage(JobStage.RUNNING)
         # its runner has ended: in order, or killed, and then the command may go on alone
-        vanished = SeenStage(JobStage.RUNNING if self._handle(run) else JobStage.VANISHED)
+        vanished = SeenStage(JobStage.ALONE if self._handle(run) else JobStage.VANISHED)
         return _ended(place) or vanished
 
     def forbid(self, run: str) -> bool:
-        """Take the only start away; False when a runner has it."""
+        """Take the only start away; False when a runner has it.
+
+        Raises:
+            OSError: that cannot be written down.
+        """
         place = self.folder / run
         for made in (self.folder, place):
             made.mkdir(exist_ok=True, mode=0o700)
@@ -240,6 +252,15 @@ class JobProcesses:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(int(handle.split(":")[0]), what)
 
+    def running(self) -> list[str]:
+        """Whatever runs, whether anybody wrote down that it does."""
+        found = []
+        for place in self.folder.glob("*"):
+            with contextlib.suppress(OSError):
+                if self.look(place.name).stage in (JobStage.RUNNING, JobStage.ALONE):
+                    found.append(place.name)
+        return found
+
     def clear(self, run: str) -> None:
         """Remove what only a running job needs; what its command left running in its group is killed."""
         runner = self._runners.pop(run, None)
@@ -264,7 +285,7 @@ class JobProcesses:
 
 
 def _ended(place: Path) -> SeenStage | None:
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return SeenStage(JobStage.ENDED, json.loads((place / ENDED).read_text())["code"])
     return None
 

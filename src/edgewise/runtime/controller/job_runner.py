@@ -4,7 +4,8 @@
 
 The name FOLDER/started can be taken once, by a link that fails when it exists: whoever takes it may start
 the command, every later runner ends at once. The file holds "pid:begun" of the command and is locked as
-long as its runner lives. FOLDER/ended appears, whole, when the command has ended.
+long as its runner lives. FOLDER/ended appears, whole, when the command has ended, also on a full disk: it has
+its room from the start, or waits for it.
 """
 
 import fcntl
@@ -12,10 +13,14 @@ import json
 import os
 import signal
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 STARTED, ENDED = "started", "ended"
+LAST_BYTES = 32  # of the file with the exit status
+AGAIN_S = 0.2  # while there is no room for it
 NOT_STARTED = 127  # exit status of a command that cannot be executed, as in a shell
 
 
@@ -24,16 +29,32 @@ def main(folder: Path, settings: dict[str, Any]) -> None:
     place = take(folder)
     if place is None:
         return
+    fresh = folder / f"{ENDED}.{os.getpid()}"
+    last = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # whoever ends the job signals the command
+    with suppress(OSError):
+        os.pwrite(last, bytes(LAST_BYTES), 0)  # room, for there may be none when it ends
     child = os.fork()
     if child == 0:
         _be(place, settings)
     _, status = os.waitpid(child, 0)
-    fresh = folder / f"{ENDED}.{os.getpid()}"
-    with open(fresh, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as written:
-        json.dump({"code": os.waitstatus_to_exitcode(status)}, written)
-    fresh.rename(folder / ENDED)
+    said = json.dumps({"code": os.waitstatus_to_exitcode(status)}).ljust(LAST_BYTES).encode()
+    while not _written(last, said, fresh, folder / ENDED):
+        time.sleep(AGAIN_S)
+
+
+def _written(last: int, said: bytes, fresh: Path, ended: Path) -> bool:
+    """Whether an exit status is written down; False where the disk has no room for it."""
+    try:
+        if os.pwrite(last, said, 0) == len(said):
+            fresh.rename(ended)
+            return True
+    except FileNotFoundError:  # the job's folder is gone: nobody asks
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def take(folder: Path) -> int | None:

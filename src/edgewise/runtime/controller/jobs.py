@@ -6,14 +6,20 @@ beginning of each slot it is told that, too. Its commands are carried out at onc
 
 Every step is written down before it is taken, so that the death of the controller at any moment loses no
 job; `job_runner` sees to it that none is started twice. The store is right: where the core knows something
-else of a job (another controller had it, or a command failed), it is told what the store says.
+else of a job (another controller had it, or a command failed), it is told what the store says. What is wrong
+with the files or processes of one job holds up no other, nor the end of the system.
+
+Without its runner nobody would know how a job ends, nor that it does: what is left of it is ended, too. A job
+that may start anew then waits again, as one that was evicted does; any other one has failed.
 """
 
 import asyncio
 import logging
 import signal
-import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import get_args
 
 from edgewise import policies
@@ -21,6 +27,7 @@ from edgewise.core.capacity import CapacityChanged
 from edgewise.core.defer import (
     DeferCommand,
     DeferEvent,
+    DeferralPolicy,
     EvictJob,
     JobEnded,
     JobStands,
@@ -39,30 +46,36 @@ from edgewise.core.ledger import NodeLedger
 from edgewise.errors import RunError
 from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob
-from edgewise.runtime.controller.books import ACTIVE, Job, JobBook
+from edgewise.policies.defer import FALLBACK
+from edgewise.runtime import clock
+from edgewise.runtime.controller.books import ACTIVE, RESTART, Job, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.faults import Limited
+from edgewise.runtime.logs import SaidOnce
+from edgewise.runtime.sqlite import StoreError
 
 log = logging.getLogger("edgewise.jobs")
-POLICY, FALLBACK = "tetris", "fifo"
 WARM_S = 60.0  # most that a policy may take to compile before a system starts
 SLOT_S = 1.0
 GRACE_S = 5.0  # from SIGTERM to SIGKILL
 BEGIN_S = 5.0  # most that a runner takes to begin a command; then its job may be lost
+END_S = 3 * GRACE_S  # most that the end of the system waits for jobs, and then without looking at the store
+KILLED = "its processes were killed"
 MOST_DEATHS = 3  # runners that may die before a command begins
 
 
-def warm(name: str = POLICY) -> None:
+def warm(name: str = policies.USUAL["defer"]) -> None:
     """Compile what a policy needs for one job, so that forks of this process decide at once."""
-    start_one(FALLBACK)
-    Guard(Limited(WARM_S)).ask(lambda: start_one(name), list)  # who decides says its faults
+    rehearse(policies.load("defer", FALLBACK))
+    if policies.ships("defer", name):
+        Guard(Limited(WARM_S)).ask(lambda: rehearse(policies.load("defer", name)), list)
 
 
-def start_one(name: str) -> list[DeferCommand]:
+def rehearse(policy: DeferralPolicy, _: Slots | None = None) -> list[DeferCommand]:
     """What a policy does about one job on one node: whatever is wrong with it is raised."""
     ledger = NodeLedger([Node("node", "cluster", Resources(1.0))])
-    core = DeferCore(Slots(1.0), ledger, policies.load("defer", name))
+    core = DeferCore(Slots(1.0), ledger, policy)
     core.handle(JobSubmitted(DeferrableJob(1, Resources(1.0), 1.0, 0.0, 0.0, 1.0)))
     return core.handle(SlotBegan(0.0))
 
@@ -83,23 +96,48 @@ class LiveJobs(LiveDecision):
         self.core = DeferCore(Slots(slot_s), plane.ledger, fallback, fallback)
         plane.cores["defer"] = self.core
         plane.carry_out |= dict.fromkeys(get_args(DeferCommand), self._obey)
-        self.begin_with(self.store.policy("defer") or POLICY)
-        self._slot, self._whole = -1, True
+        self.begin_with(self.store.policy("defer") or policies.USUAL["defer"])
+        self._slot, self._whole, self._failed = -1, True, False
         self._told_s: dict[str, float] = {}  # when a run was told to end
+        self._going_on_with = defaultdict[int, SaidOnce](partial(SaidOnce, log, "job"))
 
     async def keep(self, period_s: float = 0.05) -> None:
         """Go on for ever."""
         while True:
-            self.look(time.time())
+            self.look(clock.unix_s(), start=not self.loading())
             await asyncio.sleep(period_s)
 
     async def end(self) -> None:
-        """End what runs; waiting jobs are kept for the next controller of this folder."""
-        while active := [job for job in self.book.open() if job.state in ACTIVE]:
-            for job in active:
-                self.book.cancel(job.id)
-            self.look(time.time(), start=False)
+        """End what runs; waiting jobs are kept for the next controller of this folder.
+
+        Where the store or a job's files cannot be used, what runs is ended all the same.
+        """
+        with suppress(StoreError):
+            until_s = clock.monotonic_s() + END_S
+            while active := [job for job in self.book.open() if job.state in ACTIVE]:
+                for job in active:
+                    self.book.cancel(job.id)
+                self.look(clock.unix_s(), start=False)
+                if clock.monotonic_s() > until_s:
+                    log.error("jobs did not end", extra={"jobs": [job.id for job in active]})
+                    break
+                await asyncio.sleep(0.02)
+        until_s, told = clock.monotonic_s() + GRACE_S, set[str]()
+        while left := self.processes.running():
+            for run in left:
+                self._tell_end(run, again=run in told, late=clock.monotonic_s() > until_s)
+            told |= set(left)
+            if clock.monotonic_s() > until_s + GRACE_S:
+                break
             await asyncio.sleep(0.02)
+
+    def _tell_end(self, run: str, again: bool, late: bool) -> None:
+        with suppress(OSError):
+            if late:
+                self.processes.kill(run)
+            elif not again:
+                self.processes.tell(run, signal.SIGTERM)
+                self.processes.resume(run)
 
     def forget(self, most: int, before_s: float) -> None:
         """Forget jobs that are over, and remove their files; see `JobBook.over`."""
@@ -111,14 +149,27 @@ class LiveJobs(LiveDecision):
     def look(self, now_s: float, start: bool = True) -> None:
         """One pass: notice what ended, end what must, do what the core says; a new slot may start jobs."""
         with self.going_on():
-            known, self._whole = dict(self.core.jobs) if self._whole else {}, False
+            known, self._whole, self._failed = dict(self.core.jobs) if self._whole else {}, False, False
             for job in self.book.open():
-                self._notice(job, now_s)
+                with self._this_alone(job.id):
+                    self._notice(job, now_s)
             for event in self._changes(known):
                 self.plane.tell(event, now_s)
             if self.core.jobs:
                 self._decide(now_s, start)
-            self._whole = True
+            self._whole = not self._failed
+
+    @contextmanager
+    def _this_alone(self, number: int) -> Iterator[None]:
+        """What fails with one job, unless it is the store, is said once, and tried again in the next pass."""
+        store: StoreError | None = None
+        with self._going_on_with[number]():
+            try:
+                yield
+            except StoreError as error:
+                store = error
+        if store is not None:
+            raise store
 
     def _decide(self, now_s: float, start: bool) -> None:
         self.plane.listen(now_s)
@@ -142,9 +193,10 @@ class LiveJobs(LiveDecision):
 
     def _obey(self, command: DeferCommand, now_s: float) -> None:
         """Carry a command out; where that breaks off the store says what was done, in the next pass."""
-        whole, self._whole = self._whole, False
-        self._carry_out(command, now_s)
-        self._whole = whole
+        whole, self._whole, failed, self._failed = self._whole, False, self._failed, True
+        with self._this_alone(command.job):
+            self._carry_out(command, now_s)
+            self._whole, self._failed = whole, failed
 
     def _carry_out(self, command: DeferCommand, now_s: float) -> None:
         job = self.book.get(command.job)
@@ -181,7 +233,9 @@ class LiveJobs(LiveDecision):
             case JobStage.ENDED if seen.code is not None:
                 self._ended(job, seen.code, now_s)
             case JobStage.VANISHED:
-                self._close(job, "failed", "its processes were killed", now_s)
+                self._vanished(job, now_s)
+            case JobStage.ALONE:
+                self.processes.kill(job.run)  # the next pass says what becomes of it
             case JobStage.FORBIDDEN:
                 self._forbidden(job, now_s)
             case JobStage.DIED if job.state == "starting":
@@ -200,13 +254,35 @@ class LiveJobs(LiveDecision):
             job.deferrable(), now_s - (0.0 if job.deaths else BEGIN_S)
         )
         if job.cancel or over:
-            self.processes.forbid(job.run)  # the next pass says why; where a runner was quicker, it runs
+            if self._forbid(job, now_s):  # where a runner was quicker, it runs
+                self._forbidden(job, now_s)
         elif now_s >= job.retry_s:
             try:
                 self.processes.start(job)
             except RunError as error:
-                if self.processes.forbid(job.run):
+                if self._forbid(job, now_s):
                     self._close(job, "failed", str(error), now_s, began=False)
+
+    def _forbid(self, job: Job, now_s: float) -> bool:
+        """Whether no runner can begin it any more."""
+        try:
+            return self.processes.forbid(job.run)
+        except OSError:  # where nothing can be written down; a runner that another controller started
+            return now_s - (job.started_s or now_s) > BEGIN_S  # has failed there or begun by then
+
+    def _vanished(self, job: Job, now_s: float) -> None:
+        """Nobody knows how it ended."""
+        may_restart = job.when_evicted == RESTART and not self.core.late(job.deferrable(), now_s)
+        if job.cancel:
+            self._close(job, "cancelled", "while it ran", now_s)
+        elif may_restart and job.run not in self._told_s and job.state in ("starting", "running"):
+            log.warning("job starts anew", extra={"job": job.id, "why": KILLED})
+            self.processes.clear(job.run)
+            self.book.running(job.id)
+            self.book.evict(job.id, now_s)
+            self.book.restart(job.id)
+        else:
+            self._close(job, "failed", KILLED, now_s)
 
     def _forbidden(self, job: Job, now_s: float) -> None:
         """It must not start any more: it was cancelled, its runners died, or they took too long."""
@@ -233,6 +309,7 @@ class LiveJobs(LiveDecision):
         self.processes.clear(job.run)  # first, for nobody looks at a job that has ended
         self.book.end(job.id, state, why, now_s, began)
         self._told_s.pop(job.run, None)
+        self._going_on_with.pop(job.id, None)
         log.info("job ended", extra={"job": job.id, "state": state, "why": why})
 
     def _end_what_must(self, job: Job, now_s: float) -> None:

@@ -8,7 +8,6 @@ them out.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,8 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.model.topology import Resources
 from edgewise.model.work import variant_holds
+from edgewise.runtime import clock
+from edgewise.runtime.apart import load
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.controller.rolling import SCENARIO
 from edgewise.runtime.faults import Faults
@@ -174,7 +175,7 @@ class LiveDecision:
 
     Args:
         plane: knows what other work leaves.
-        decision: of `policies.RUNNING`.
+        decision: of `policies.DECISIONS`.
     Attributes:
         core: in the plane; None before there is anything to decide about.
         name: of the policy.
@@ -182,6 +183,9 @@ class LiveDecision:
 
     core: Any = None
     name = _watching = ""
+    _waits = False  # the policy is named, and not loaded
+    _loads: asyncio.Task[None] | None = None
+    _loads_shadow: asyncio.Task[None] | None = None
 
     def __init__(self, plane: LivePlane, decision: str) -> None:
         self.plane, self.store, self.decision = plane, plane.store, decision
@@ -191,7 +195,7 @@ class LiveDecision:
         """Go on for ever."""
         while True:
             with self.going_on():
-                await self.step(time.time())
+                await self.step(clock.unix_s())
             await asyncio.sleep(period_s)
 
     async def step(self, now_s: float) -> None:
@@ -202,36 +206,97 @@ class LiveDecision:
         """Why the policy was not followed; "" when it was."""
         return self.core.guard.fault if self.core is not None and self.core.guard else ""
 
-    def use(self, name: str) -> None:
-        """Take a policy.
+    async def take(self, name: str, what: str) -> None:
+        """Take a policy that decides, or, of `SHADOWS`, that watches; all else goes on while it is loaded.
 
         Raises:
             PolicyError: there is none of that name, or it cannot begin.
         """
-        if self.core is not None:
-            self.core.use(policies.load(self.decision, name), self.guard(name))
-            self.name = name
+        if self.core is None:
+            return
+        policy = await asyncio.to_thread(self._loaded, name, *self.core.given) if name else None
+        if what == SHADOWS:
+            self.core.watch_with(policy, self.guard(name, shadow=True))
+            self._watching = name
+        else:
+            self.core.use(policy, self.guard(name))
+            self.name, self._waits = name, False
+
+    def use(self, name: str) -> None:
+        """Take a policy that decides, at once.
+
+        Raises:
+            PolicyError: there is none of that name, or it cannot begin.
+        """
+        self.core.use(self._loaded(name), self.guard(name))
+        self.name, self._waits = name, False
+
+    def _loaded(self, name: str, *given: Any) -> Any:
+        return load(self.decision, name, self._budget_s(), *given)
 
     def begin_with(self, name: str) -> None:
-        """Take the policy that is named; where it cannot be used another one decides, and it is said."""
-        self.name = name
+        """Take the policy that is named; where it cannot be used another one decides, and it is said.
+
+        One that does not ship may take a minute to load: see `loading`.
+        """
+        self.name, self._waits = name, not policies.ships(self.decision, name)
+        if not self._waits:
+            try:
+                self.use(name)
+            except PolicyError as error:
+                self._blame(name, error)
+
+    def loading(self) -> bool:
+        """Whether the policy is still being loaded, in a thread: only its own decisions wait for that."""
+        if self._waits and (self._loads is None or self._loads.done()):
+            self._loads = asyncio.create_task(self.load_named())
+        return self._waits
+
+    async def load_named(self) -> None:
+        """Take the policy that `begin_with` named, once it is loaded, unless another is named by then."""
+        name, core = self.name, self.core
         try:
-            self.use(name)
+            policy = await asyncio.to_thread(self._loaded, name, *core.given)
+            if self._awaits(name, core):
+                core.use(policy, self.guard(name))
         except PolicyError as error:
-            self.core.guard = self.guard(name)
-            self.core.guard.blame("cannot begin", str(error))
+            if self._awaits(name, core):
+                self._blame(name, error)
+        self._waits &= not self._awaits(name, core)
+
+    def _awaits(self, name: str, core: Any) -> bool:
+        return self._waits and self.name == name and self.core is core
+
+    def _blame(self, name: str, error: PolicyError) -> None:
+        self.core.guard = self.guard(name)
+        self.core.guard.blame("cannot begin", str(error))
 
     def watch(self) -> None:
-        """Have the second policy watch that is named by now, if any."""
+        """Have the second policy watch that is named by now, if any; one that does not ship: once loaded."""
         name = self.store.policy(self.decision, SHADOWS)
-        if name != self._watching:
-            self._watching = name
-            try:
-                policy = policies.load(self.decision, name) if name else None
-                self.core.watch_with(policy, self.guard(name, shadow=True))
-            except PolicyError as error:
-                more = {"decision": self.decision, "policy": name, "why": str(error)}
-                log.error("policy in shadow cannot begin", extra=more)
+        if name == self._watching:
+            return
+        self._watching = name
+        if name and not policies.ships(self.decision, name):
+            self._loads_shadow = asyncio.create_task(self._watch_with(name))
+            return
+        try:
+            self.core.watch_with(self._loaded(name) if name else None, self.guard(name, shadow=True))
+        except PolicyError as error:
+            self._say_shadow(name, error)
+
+    async def _watch_with(self, name: str) -> None:
+        core = self.core
+        try:
+            policy = await asyncio.to_thread(self._loaded, name, *core.given)
+            if self._watching == name and self.core is core:
+                core.watch_with(policy, self.guard(name, shadow=True))
+        except PolicyError as error:
+            self._say_shadow(name, error)
+
+    def _say_shadow(self, name: str, error: PolicyError) -> None:
+        more = {"decision": self.decision, "policy": name, "why": str(error)}
+        log.error("policy in shadow cannot begin", extra=more)
 
     def watched(self) -> dict[str, Any]:
         """What the second policy would have decided; its name is "" where none watches."""
@@ -242,5 +307,9 @@ class LiveDecision:
 
     def guard(self, name: str, shadow: bool = False) -> Guard:
         """Who asks a policy of this decision."""
+        apart = not policies.ships(self.decision, name)
+        return self.plane.faults.guard(self.decision, name, self._budget_s(), shadow, apart)
+
+    def _budget_s(self) -> float:
         budgets_s = self.plane.scenario.spec.live.budgets_s if self.plane.has_scenario else BUDGETS_S
-        return self.plane.faults.guard(self.decision, name, getattr(budgets_s, self.decision), shadow)
+        return float(getattr(budgets_s, self.decision))

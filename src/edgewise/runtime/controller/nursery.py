@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from edgewise.errors import EdgewiseError, RunError
-from edgewise.runtime import private, process
-from edgewise.runtime.backends import LocalBackend, handle_of, holders, log_file
+from edgewise.runtime import clock, private, process
+from edgewise.runtime.backends import LocalBackend, alive_handle, handle_of, holders, log_file
 from edgewise.runtime.controller import controller
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.logs import fault, last_words
@@ -71,11 +71,11 @@ class Nursery:
             raise RunError(fault(self.folder, "nursery", error)) from error
 
     def _run(self) -> None:
-        self._lock = _lock(self.folder)  # held until this process ends
+        self._lock = _lock(self.folder)  # let go of somewhat before this process has ended
         if self._lock is None:
             raise RunError(f"state {self.folder}: runs already; use another --state, or edgewise down")
         self._lock.truncate(0)
-        self._lock.write(str(os.getpid()))
+        self._lock.write(handle_of(os.getpid()))
         self._lock.flush()
         store = Store(self.folder / DATABASE)
         traced = any(r.process.settings.get("otlp") for r in store.processes())
@@ -89,7 +89,7 @@ class Nursery:
         for number in TOLD:
             signal.signal(number, self._tell)
         while self._controller is not None or not self._told:
-            if self._controller is None and time.monotonic() >= self._next_s:
+            if self._controller is None and clock.monotonic_s() >= self._next_s:
                 self._start_controller()
             self._serve(0.02)
             self._reap()
@@ -103,7 +103,7 @@ class Nursery:
 
     def _start_controller(self) -> None:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        began_s = time.monotonic()
+        began_s = clock.monotonic_s()
 
         def be() -> None:
             mine.close()
@@ -135,10 +135,10 @@ class Nursery:
     def _forked(self, until_s: float, fields: dict[str, Any], pair: socket.socket) -> int | None:
         """Fork a process; None where that does not work, or who asked for it no longer waits."""
         wanted, number = from_fields(fields), None
-        if time.monotonic() < until_s:
+        if clock.monotonic_s() < until_s:
             with contextlib.suppress(OSError):
                 number = _fork(self.folder, wanted.name, lambda: process.main(self.folder, wanted), pair)
-        if number is not None and time.monotonic() > until_s:  # another one was started in its place
+        if number is not None and clock.monotonic_s() > until_s:  # another one was started in its place
             os.kill(number, signal.SIGKILL)
             return None
         return number
@@ -177,7 +177,7 @@ class Asking:
         while self._owed:
             self._answer()
         self._pair.settimeout(self._patience_s)
-        question = [time.monotonic() + self._patience_s, asdict(wanted)]
+        question = [clock.monotonic_s() + self._patience_s, asdict(wanted)]
         self._pair.send(json.dumps(question).encode())
         self._owed += 1
         number = self._answer()
@@ -230,18 +230,30 @@ def is_running(folder: Path) -> bool:
     return lock is None
 
 
+def process_of(folder: Path) -> str | None:
+    """The handle of the process that has or had a folder's nursery; None once that process has ended.
+
+    It lives on for a while after it has let go of the lock.
+    """
+    with contextlib.suppress(FileNotFoundError, ValueError):  # no nursery yet, or it is about to write
+        if alive_handle(handle := (folder / LOCK).read_text()):
+            return handle
+    return None
+
+
 def end_without_controller(folder: Path, force: bool = False) -> None:
     """End a system whose controller does not answer: by its nursery, and without one each process.
 
     Raises:
         RunError: it is somebody else's.
     """
-    lock = folder / LOCK
+    backend = LocalBackend(folder)
     try:
         if is_running(folder):
-            os.kill(int(lock.read_text()), signal.SIGTERM)
+            if (handle := process_of(folder)) is not None:
+                backend.stop(handle)
             return
-        store, backend = Store.readable(folder / DATABASE), LocalBackend(folder)
+        store = Store.readable(folder / DATABASE)
         _end_former(folder, store)
         for number in holders(folder).values():
             backend.stop(handle_of(number), force)

@@ -5,13 +5,18 @@ pipeline without code is run by stand-ins, which take the time and send the byte
 pace themselves to the rates that flows have in the plan. Links as such are not emulated: that requests and
 pipelines slow each other down there is seen in simulation, and by `edgewise run` on shaped namespaces.
 
-Processes are started and ended in a thread, and so is the policy asked: both may take seconds. Their standard
-input is the controller's, so they end with it; its successor starts pipelines where they were.
+Processes are started and ended in threads, and so is the policy asked: all may take seconds. Pipelines start
+side by side, a few at a time; what ends has ended before others start in its place. Their standard input is
+the controller's, so they end with it; its successor starts pipelines where they were.
+
+A pipeline fails where its code does. One that loses a process otherwise comes back where it was, as workers
+do: at once, and where it does no frame in between again and again, each time later.
 """
 
 import asyncio
 import logging
-import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -25,22 +30,42 @@ from edgewise.core.place import (
     PlacementDue,
     PlacementPolicy,
     ReroutePipeline,
+    Reserving,
     StartPipeline,
     StopPipeline,
     arrays_of,
     nodes_of,
 )
-from edgewise.core.place.core import PlaceCore
-from edgewise.errors import RunError
+from edgewise.core.place.core import PlaceCore, reserving_of
+from edgewise.errors import RunError, ScenarioError
 from edgewise.model.pipelines import Network, Pipeline, network_of
 from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.runtime import clock
 from edgewise.runtime.controller.books import RUNNING, KeptPipeline, PipelineBook
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.pipelines.live import LivePipeline, PipelineProcesses
+from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.testbeds import LocalTestbed
 
 log = logging.getLogger("edgewise.pipelines")
-POLICY = "otfa"
+MOST_AT_ONCE = 4  # pipelines whose processes are started or ended side by side
+LONGEST_WAIT_S = 5.0  # before one is tried again
+SAY_S = 1.0  # whoever failed first may not have said so yet
+
+
+@dataclass(slots=True)
+class Fallen:
+    """A pipeline that lost processes.
+
+    Attributes:
+        since_s: when that was seen; None while it stands, or waits to be started.
+        times: in a row, without a frame in between.
+        retry_s: it may be started again.
+    """
+
+    since_s: float | None = None
+    times: int = 0
+    retry_s: float = 0.0
 
 
 class LivePipelines(LiveDecision):
@@ -56,8 +81,9 @@ class LivePipelines(LiveDecision):
         plane.carry_out |= dict.fromkeys(get_args(PlaceCommand), self._obey)
         self._processes: PipelineProcesses | None = None
         self._commands: list[PlaceCommand] = []  # to be carried out
-        self._still: set[int] = set()  # frames meet a node that is down
-        self._carrying: asyncio.Task[None] | None = None
+        self._still: set[int] = set()  # frames meet a node that is down, or it is about to come back
+        self._fallen: dict[int, Fallen] = {}
+        self._carrying: dict[int, tuple[PlaceCommand, asyncio.Task[None]]] = {}
         self._changes = -1  # of the ledger, when it was decided last
         self._looked_s: dict[int, tuple[float, float]] = {}  # time and frames of each that runs, as counted
         for kept in self.book.open():
@@ -76,46 +102,49 @@ class LivePipelines(LiveDecision):
         """One pass: tell the core what came and went, have it decide, and carry its commands out."""
         if not self.plane.has_pipelines:
             return self.close()
-        core = self._core_of(network_of(self.plane.scenario))
+        core = self._core_of(network_of(self.plane.scenario), reserving_of(self.plane.scenario))
         self.watch()
         self.plane.listen(now_s)
         changed = self._tell(core, {each.id: each for each in self.book.open()}, now_s)
         waits = len(core.running) < len(core.pipelines)
-        if changed or (waits and self.plane.ledger.changes != self._changes):
+        if self.loading():
+            self._changes = -1
+        elif changed or (waits and self.plane.ledger.changes != self._changes):
             self._changes = self.plane.ledger.changes
             decided = await asyncio.to_thread(core.question(now_s))  # all else goes on meanwhile
             if self.core is core:
                 self.plane.tell(PlacementDue(now_s, decided), now_s)
-        self._halt(core)
-        if self._carrying is not None and self._carrying.done():
-            self._carrying.result()
-            self._carrying = None
-        if self._commands and self._carrying is None:
-            self._carrying = asyncio.create_task(self._carry_all_out(core))
+        self._halt(core, now_s)
+        self._carry_on()
 
     def close(self) -> None:
         """End all processes; what is not over waits for the next controller, or for a scenario."""
         self.plane.cores.pop("place", None)
-        for number in list(self._processes.running if self._processes else ()):
-            self._stop(number)
-            self.book.waits(number)
+        if (processes := self._processes) is not None:
+            for number in list(processes.running):
+                processes.stop(number)
+                self.book.waits(number)
         self.core, self._commands = None, []
+        self._still, self._fallen, self._looked_s = set(), {}, {}
 
     # the core
 
-    def _core_of(self, network: Network) -> PlaceCore:
+    def _core_of(self, network: Network, reserving: Reserving) -> PlaceCore:
         """The core in the plane; another one where the network is another."""
-        if self.core is not None and not _same(self.core.network, network):
-            self.close()
-        name = self.store.policy("place") or POLICY
+        if self.core is not None:
+            known = replace(self.core.network, bandwidth_bps=self.core.whole_bps)
+            if not _same(known, network) or self.core.reserving != reserving:
+                self.close()
+        name = self.store.policy("place") or policies.USUAL["place"]
         if self.core is None:
             for each in [each for each in self.plane.ledger.reservations if each.decision == "place"]:
                 self.plane.ledger.release(each.owner)
-            self.core = PlaceCore(network, policies.load("place", POLICY), ledger=self.plane.ledger)
+            first, ledger = policies.load("place", policies.USUAL["place"]), self.plane.ledger
+            self.core = PlaceCore(network, first, ledger=ledger, reserving=reserving)
             self.begin_with(name)
             self._processes, self._watching = PipelineProcesses(LocalTestbed(network)), ""
         elif name != self.name:
-            self.use(name)
+            self.begin_with(name)
         core: PlaceCore = self.core
         self.plane.cores["place"] = core
         return core
@@ -123,8 +152,7 @@ class LivePipelines(LiveDecision):
     def _tell(self, core: PlaceCore, kept: dict[int, KeptPipeline], now_s: float) -> bool:
         """Tell the core which pipelines came and ended; whether any did."""
         for each in list(kept.values()):
-            if each.state == RUNNING:
-                self._count(each, now_s)
+            self._count(each, now_s)
             if how := self._end_of(each.id):
                 self.book.end(each.id, *how)
                 del kept[each.id]
@@ -132,20 +160,29 @@ class LivePipelines(LiveDecision):
         for number in gone:
             self.plane.tell(PipelineEnded(number), now_s)
             self._commands.append(StopPipeline(number))
+            self._looked_s.pop(number, None)
+            self._fallen.pop(number, None)
         for number in sorted(fresh):
-            arrays = arrays_of(kept[number].live.pipeline, number, core.network)
-            self.plane.tell(PipelineSubmitted(arrays), now_s)
+            try:
+                arrays = arrays_of(kept[number].live.pipeline, number, core.network)
+            except (ScenarioError, ValueError) as error:  # its source went with a change of the scenario
+                self.book.end(number, "failed", str(error))
+            else:
+                self.plane.tell(PipelineSubmitted(arrays), now_s)
         return bool(gone or fresh)
 
-    def _halt(self, core: PlaceCore) -> None:
-        """Pipelines whose frames meet a dead node stand still until it is back, or the core moves them."""
+    def _halt(self, core: PlaceCore, now_s: float) -> None:
+        """Have pipelines stand still whose frames meet a dead node, until it is back or the core moves them,
+        and those that lost processes, until they may start again."""
         down = {n for n, name in enumerate(core.network.names) if name in self.store.nodes_down()}
         self._still &= core.running.keys()
         for number, placed in core.running.items():
-            broken = not down.isdisjoint(nodes_of(core.network, placed).tolist())
+            why = None if number in self._still else self._fell(number, now_s)
+            waits = number in self._fallen and now_s < self._fallen[number].retry_s
+            broken = why or waits or not down.isdisjoint(nodes_of(core.network, placed).tolist())
             if broken and number not in self._still:
                 self._still.add(number)
-                self.book.waits(number)
+                self.book.waits(number, why)
                 self._commands.append(StopPipeline(number))
             elif number in self._still and not broken:
                 self._still.remove(number)
@@ -162,24 +199,61 @@ class LivePipelines(LiveDecision):
         running = self._processes.running.get(number)
         try:
             for process in running.processes.values() if running else ():
-                if process.culprit:
+                if process.culprit and not process.died:
                     process.check()
         except RunError as error:
             return "failed", str(error)
         return None
 
-    def _count(self, kept: KeptPipeline, now_s: float) -> None:
-        """Note how far a pipeline is: frames that its last tasks finished."""
+    def _fell(self, number: int, now_s: float) -> str | None:
+        """Why a pipeline must be started again, where processes of it have ended that did not fail."""
         assert self._processes is not None
-        running = self._processes.running.get(kept.id)
-        if running is None or kept.id not in self._looked_s:
-            return
+        if number in self._carrying or any(number == _number_of(each) for each in self._commands):
+            return None  # those that are there are about to be replaced, or have only just begun
+        running = self._processes.running.get(number)
+        ended = [each for each in running.processes.values() if each.said] if running else []
+        if not ended:
+            return None
+        fallen = self._fallen.setdefault(number, Fallen())
+        fallen.since_s = fallen.since_s or now_s
+        died = next((each for each in ended if each.died), None)
+        if died is None and now_s - fallen.since_s < SAY_S:
+            return None
+        return self._again(number, now_s, str((died or ended[0]).said))
+
+    def _again(self, number: int, now_s: float, why: str) -> str:
+        """Note when a pipeline may be started again; returns `why`."""
+        fallen = self._fallen.setdefault(number, Fallen())
+        did_frames = self._looked_s.pop(number, (0.0, 0.0))[1] > 0.0
+        fallen.since_s, fallen.times = None, 0 if did_frames else fallen.times + 1
+        fallen.retry_s = now_s + (min(0.05 * 2**fallen.times, LONGEST_WAIT_S) if fallen.times > 1 else 0.0)
+        log.warning("pipeline starts again", extra={"pipeline": number, "why": why, "times": fallen.times})
+        return why
+
+    def listed(self) -> list[KeptPipeline]:
+        """All of the last month, oldest first, with what could not be written down yet."""
+        now_s = clock.unix_s()
+        rows = [(kept, *self._fresh(kept, now_s)) for kept in self.book.listed()]
+        return [replace(kept, frames=kept.frames + n, ran_s=kept.ran_s + s) for kept, n, s in rows]
+
+    def _count(self, kept: KeptPipeline, now_s: float) -> None:
+        """Note how far a pipeline is; what cannot be written down counts the next time."""
+        frames, ran_s = self._fresh(kept, now_s)
+        if ran_s > 0.0:
+            with suppress(StoreError):  # whatever else is to be done does not wait for it
+                self.book.went_on(kept.id, frames, ran_s)
+                self._looked_s[kept.id] = now_s, self._looked_s[kept.id][1] + frames
+
+    def _fresh(self, kept: KeptPipeline, now_s: float) -> tuple[float, float]:
+        """Frames that a pipeline's last tasks finished, and seconds that it ran, since it was counted."""
+        running = self._processes.running.get(kept.id) if self._processes is not None else None
+        if kept.state != RUNNING or running is None or kept.id not in self._looked_s.keys() - self._carrying:
+            return 0.0, 0.0
         order, pipeline = running.live.pipeline.graph.order(), running.placed.pipeline
         last = [name for i, name in enumerate(order) if i not in pipeline.tail]
         frames = min(running.processes[name].latest.get("frames", 0.0) for name in last)
         since_s, before = self._looked_s[kept.id]
-        self._looked_s[kept.id] = now_s, max(frames, before)
-        self.book.went_on(kept.id, max(frames - before, 0.0), now_s - since_s)
+        return max(frames - before, 0.0), now_s - since_s
 
     # its commands
 
@@ -188,40 +262,66 @@ class LivePipelines(LiveDecision):
         if isinstance(command, StopPipeline):
             self.book.waits(command.pipeline)
             self._looked_s.pop(command.pipeline, None)
+        if isinstance(command, MovePipeline):
+            self._commands.append(StopPipeline(_number_of(command)))  # others wait for its end, not its start
         self._commands.append(command)
 
-    async def _carry_all_out(self, core: PlaceCore) -> None:
-        """One command after the other, also those that come meanwhile."""
-        while self._commands and self.core is core:
-            known = {each.id: each.live for each in self.book.open()}
-            await self._carry_out(self._commands.pop(0), known)
+    def _carry_on(self) -> None:
+        """Begin commands in their order, several side by side; see the module."""
+        for number in [number for number, (_, task) in self._carrying.items() if task.done()]:
+            self._carrying.pop(number)[1].result()
+        while self._commands and len(self._carrying) < MOST_AT_ONCE:
+            ending = any(isinstance(each, StopPipeline) for each, _ in self._carrying.values())
+            number = _number_of(self._commands[0])
+            if ending or number in self._carrying:
+                return
+            command = self._commands.pop(0)
+            self._carrying[number] = command, asyncio.create_task(self._carry_out(command))
 
-    async def _carry_out(self, command: PlaceCommand, known: dict[int, LivePipeline]) -> None:
+    async def _carry_out(self, command: PlaceCommand) -> None:
         """Start, move, pace or end processes."""
-        processes, core = self._processes, self.core
-        assert core is not None and processes is not None
-        startable = known.keys() - self._still
+        processes, known = self._processes, {each.id: each.live for each in self.book.open()}
+        assert processes is not None
         match command:
             case StopPipeline(number):
-                await asyncio.to_thread(self._stop, number)
-            case StartPipeline(placed) | MovePipeline(placed) if placed.pipeline.id in startable:
-                number, moved = placed.pipeline.id, isinstance(command, MovePipeline)
-                try:
-                    await asyncio.to_thread(processes.carry_out, [command], known)
-                except RunError as error:
-                    return self.book.end(number, "failed", str(error))
-                order, names = known[number].pipeline.graph.order(), core.network.names
-                nodes = {task: names[n] for task, n in zip(order, placed.node.tolist(), strict=True)}
-                self.book.runs(number, nodes, moved)
-                self._looked_s[number] = time.time(), 0.0
-                log.info("pipeline moved" if moved else "pipeline started", extra={"pipeline": number})
+                await asyncio.to_thread(processes.stop, number)
+            case StartPipeline(placed) | MovePipeline(placed) if (
+                placed.pipeline.id in known.keys() - self._still
+            ):
+                await self._start(processes, command, known)
             case ReroutePipeline(placed) if placed.pipeline.id in processes.running:
                 await asyncio.to_thread(processes.carry_out, [command], known)
 
-    def _stop(self, number: int) -> None:
-        assert self._processes is not None
-        if number in self._processes.running:
-            self._processes.stop(number)
+    async def _start(
+        self,
+        processes: PipelineProcesses,
+        command: StartPipeline | MovePipeline,
+        known: dict[int, LivePipeline],
+    ) -> None:
+        core, placed, moved = self.core, command.placement, isinstance(command, MovePipeline)
+        number = placed.pipeline.id
+        try:
+            await asyncio.to_thread(processes.carry_out, [command], known)
+        except OSError as error:
+            self._still.add(number)
+            return self.book.waits(number, self._again(number, clock.unix_s(), str(error)))
+        except RunError as error:
+            running = processes.running.get(number)
+            if self.core is core and running and not any(p.died for p in running.processes.values()):
+                self.book.end(number, "failed", str(error))
+            return None  # else it was ended meanwhile, or `_fell` sees what became of it
+        if self.core is not core:
+            return await asyncio.to_thread(processes.stop, number)
+        order, names = known[number].pipeline.graph.order(), processes.backend.network.names
+        nodes = {task: names[n] for task, n in zip(order, placed.node.tolist(), strict=True)}
+        self.book.runs(number, nodes, moved)
+        self._looked_s[number] = clock.unix_s(), 0.0
+        log.info("pipeline moved" if moved else "pipeline started", extra={"pipeline": number})
+
+
+def _number_of(command: PlaceCommand) -> int:
+    """The pipeline that a command is about."""
+    return command.pipeline if isinstance(command, StopPipeline) else command.placement.pipeline.id
 
 
 def _same(one: Network, other: Network) -> bool:
@@ -234,7 +334,7 @@ def _same(one: Network, other: Network) -> bool:
     )
 
 
-def start_one(policy: PlacementPolicy) -> list[PlaceCommand]:
+def rehearse(policy: PlacementPolicy, _: Network | None = None) -> list[PlaceCommand]:
     """What a policy does about one pipeline of two tasks on two nodes: whatever is wrong with it is raised.
 
     Raises:

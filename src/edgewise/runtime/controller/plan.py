@@ -20,14 +20,13 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.services import ROOM, Services, first_replicas, services_of
 from edgewise.model.topology import Variant
 from edgewise.runtime import private
+from edgewise.runtime.apart import BEGIN_S, load
 from edgewise.runtime.controller.graphs import (
     FOLDER as GRAPHS,
     cut_graphs,
     served_graphs,
     with_servers,
 )
-from edgewise.runtime.controller.jobs import POLICY
-from edgewise.runtime.controller.pipelines import POLICY as PLACE
 from edgewise.runtime.controller.rolling import (
     SCENARIO as SCENARIO,
     begin_change,
@@ -45,7 +44,6 @@ from edgewise.runtime.store import POLICIES, Process, Running, Store
 from edgewise.runtime.tracing import check_otlp
 from edgewise.runtime.worker.pieces import SUFFIX, WHOLE
 
-SPLIT = "nona-queues"
 DATABASE, STAND_IN = "state.sqlite", "stand-in.onnx"
 MOST_PROCESSES = 64
 HERE = Listen()
@@ -74,15 +72,16 @@ def deciding(scenario: Scenario, given: Mapping[str, str] = NONE) -> dict[str, s
     """The policy of each decision of a live system: those given, those that the scenario names, and defaults.
 
     Args:
-        given: by decision, of `policies.RUNNING`.
+        given: by decision, of `policies.DECISIONS`.
     Raises:
         PolicyError: nobody decides that in this scenario.
     """
-    services = scenario.spec.services
-    stated = {} if services is None else {"requests": services.dispatch, "orchestrate": services.orchestrate}
-    splits = {"split": SPLIT} if served_graphs(scenario) else {}
-    places = {"place": PLACE} if scenario.spec.pipelines is not None else {}
-    found = {"dispatch": "least-impedance", **stated, **splits, **places, "defer": POLICY}
+    there = dict.fromkeys(policies.DECISIONS, True) | {
+        **dict.fromkeys(OF_SERVICES, scenario.spec.services is not None),
+        "split": bool(served_graphs(scenario)),
+        "place": scenario.spec.pipelines is not None,
+    }
+    found = {decision: name for decision, name in policies.deciding(scenario).items() if there[decision]}
     if strange := given.keys() - found.keys():
         raise PolicyError(
             f"no decision {min(strange)!r} in a live system of {scenario.name}: {', '.join(found)}"
@@ -107,8 +106,8 @@ def prepare(
 
     Args:
         folder: state of the system. What is known there of processes and streams is kept.
-        given: policies by decision, see `deciding`; None keeps those of a system that runs where they still
-            fit, as its controller switches them.
+        given: policies by decision, see `deciding`; None keeps those of a system that runs, or did not come
+            to its end, where they still fit: its controller switches them.
         models: holds VARIANT.onnx, MODEL.onnx or VARIANT.split (`pieces`); others get a stand-in that
             returns its input.
         gateways: how many; None for one at each site.
@@ -135,45 +134,42 @@ def prepare(
     change = begin_change(store)
     cut = cut_graphs(given_scenario, folder)
     digest = _write(scenario, store)
-    known = _Known(store, world)
     kinds = {
         name: _settings(variant, _file(variant, models, folder), emulation)
         | {"otlp": otlp, "cut": cut.get(name)}
         for name in dict.fromkeys(world.variant_names)
         if (variant := scenario.catalog.variant(name))
     }
-    workers = [
-        known.worker(each.name, kinds[each.variant] | {"node": each.node})
-        for each in scenario.topology.workers
-    ]
+    splits = {each.name: kinds[each.variant]["split"] for each in scenario.topology.workers}
     settings = {
-        "splits": {p.name: p.settings["split"] for p in workers if p.settings["split"]},
+        "splits": {name: split for name, split in splits.items() if split},
         "emulate": emulation.on, "seed": emulation.seed, "client_s": emulation.client_s,
         "scenario": digest, "telemetry_period_s": scenario.telemetry_period_s, "otlp": otlp,
         "host": where.host, "names": where.names, "open": where.open, "tls": _copy_tls(where, folder),
     }  # fmt: skip
     sites = [world.site_names[g % len(world.site_names)] for g in range(count)]
-    wanted = [
-        *workers,
-        *_replicas(store, services, kinds),
-        *known.gateways(sites, where, settings),
-    ]
-    store.want([beside(process, known.rows) for process in wanted], known.renamed)
     if given is None:
-        wanted_policies |= {
-            decision: name
-            for decision, name in store.get(POLICIES, {}).items()
-            if decision in wanted_policies and _fits(decision, name, services)
-        }
-    store.put(POLICIES, wanted_policies)
-    store.put("token", where.token)
-    store.put("controller", {"port": (store.get("controller") or {}).get("port") or free_port()})
-    if change.before is None:
-        store.put("nodes down", [])
-        store.put("node changes", [])
-    else:
-        change.before["renamed"] = known.renamed
-    write_change(store, change)
+        wanted_policies |= _kept(store, wanted_policies, services)
+    with store.at_once():  # the controller of a system that runs starts and ends replicas meanwhile
+        known = _Known(store, world)
+        wanted = [
+            *(known.worker(w.name, kinds[w.variant] | {"node": w.node}) for w in scenario.topology.workers),
+            *_replicas(store, services, kinds),
+            *known.gateways(sites, where, settings),
+        ]
+        store.want([beside(process, known.rows) for process in wanted], known.renamed)
+        store.name_policies(wanted_policies)
+        store.put("token", where.token)
+        store.put("controller", {"port": (store.get("controller") or {}).get("port") or free_port()})
+        if change.before is None:
+            store.put("nodes down", [])
+            store.put("node changes", [])
+        else:
+            change.before["renamed"] = known.renamed
+        write_change(store, change)
+    for whose in ("operator", "parts"):
+        store.secret(whose)  # whoever reads the file or its copy alone can ask the controller
+    store.checkpoint()
     keep_copy(store.file)
     return store
 
@@ -231,8 +227,31 @@ def _begun(decision: str, name: str, services: Services) -> None:
     Raises:
         PolicyError: it cannot.
     """
-    kind, of = policies.RUNNING[decision]
-    begin(policies.load(kind, name, of, live=True), services.system, Key(0))
+    begin(load(decision, name, BEGIN_S), services.system, Key(0))
+
+
+def policies_left(folder: Path) -> dict[str, str]:
+    """Policies by decision of a system that did not come to its end, as when it was killed; else none.
+
+    Raises:
+        RunError: the state cannot be used.
+    """
+    if not (folder / DATABASE).is_file():
+        return {}
+    check_whole(folder / DATABASE)
+    store = Store(folder / DATABASE)
+    found: dict[str, str] = {} if store.ended() else store.get(POLICIES, {})
+    store.close()
+    return found
+
+
+def _kept(store: Store, wanted: Collection[str], services: Services | None) -> dict[str, str]:
+    """Policies in use of the decisions that are wanted, where they still fit."""
+    return {
+        decision: name
+        for decision, name in store.get(POLICIES, {}).items()
+        if decision in wanted and _fits(decision, name, services)
+    }
 
 
 def _fits(decision: str, name: str, services: Services | None) -> bool:

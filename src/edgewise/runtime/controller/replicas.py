@@ -35,6 +35,7 @@ from edgewise.core.orchestrate.core import (
 from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTING
 from edgewise.model.orchestration import System
 from edgewise.model.services import Services
+from edgewise.runtime.apart import load
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.controller.plan import MOST_PROCESSES, replica
 from edgewise.runtime.controller.rolling import free_port
@@ -49,8 +50,8 @@ DONE = {StartReplica: "replica added", KeepReplica: "replica kept", EndReplica: 
 class _Named:
     """A policy by its name, loaded when it is asked first: its guard knows of what is wrong with it."""
 
-    def __init__(self, name: str, system: System) -> None:
-        self.name, self._system = name, system
+    def __init__(self, name: str, system: System, budget_s: float) -> None:
+        self.name, self._system, self._budget_s = name, system, budget_s
         self._policy: ReplicaPolicy | None = None
 
     def reset(self, world: System, key: Key) -> None:
@@ -59,7 +60,7 @@ class _Named:
     def decide(self, view: ReplicaView) -> Ints:
         """What it says."""
         if self._policy is None:
-            loaded = policies.load("orchestrate", self.name, live=True)
+            loaded = load("orchestrate", self.name, self._budget_s)
             self._policy = begin(batched(loaded), self._system, Key(0))
         return self._policy.decide(view)
 
@@ -116,10 +117,16 @@ class Replicas(LiveDecision):
 
     # the core
 
-    def use(self, name: str) -> None:
-        """Take a policy from the next frame on, even if one of that name is in use."""
-        if self.core is not None:
-            self.core.policy, self.core.guard = _Named(name, self.core.system), self.guard(name)
+    async def take(self, name: str, what: str) -> None:
+        """Take a policy from the next frame on, even if one of that name is in use.
+
+        Who watches, the store says.
+        """
+        if self.core is not None and what != SHADOWS:
+            self.core.policy, self.core.guard = self._named(name, self.core.system), self.guard(name)
+
+    def _named(self, name: str, system: System) -> _Named:
+        return _Named(name, system, self._budget_s())
 
     def _told(self) -> tuple[OrchestrateCore, list[ReplicaSeen]] | None:
         """The core, and what it should know of replicas; see `LivePlane.replicas`."""
@@ -133,19 +140,19 @@ class Replicas(LiveDecision):
         """The core in the plane, which asks the policies in use."""
         core: OrchestrateCore | None = self.core
         system = services.system
-        name = self.store.policy("orchestrate") or services.spec.orchestrate
+        name = self.store.policy("orchestrate") or policies.USUAL["orchestrate"]
         if core is None or self._of is not services:
-            ledger, policy, guard = self.plane.ledger, _Named(name, system), self.guard(name)
+            ledger, policy, guard = self.plane.ledger, self._named(name, system), self.guard(name)
             most = services.spec.nodes_per_frame
             core = OrchestrateCore(system, services.holds, policy, ledger, services.nodes, guard, most)
             self.core, self._of = core, services
         self.plane.cores["orchestrate"] = core
         if core.policy.name != name:
-            core.policy, core.guard = _Named(name, system), self.guard(name)
+            core.policy, core.guard = self._named(name, system), self.guard(name)
         watching = self.store.policy("orchestrate", SHADOWS)
         if watching != (core.shadow.policy.name if core.shadow is not None else ""):
             guard, said = self.guard(watching, shadow=True), partial(_said, services, core)
-            core.shadow = Shadow(_Named(watching, system), guard, said) if watching else None
+            core.shadow = Shadow(self._named(watching, system), guard, said) if watching else None
         return core
 
     def _replicas(self, services: Services) -> Iterator[ReplicaSeen]:
@@ -199,10 +206,11 @@ class Replicas(LiveDecision):
         log.info(DONE[type(command)], extra={"who": name})
 
     def _start(self, services: Services, n: int, s: int) -> str:
-        taken = {running.process.name for running in self.store.processes()}
-        template = self.store.get("services")[services.names[s]]
-        made = replica(services, n, s, taken, template, free_port())
-        self.store.add(made)
+        with self.store.at_once():  # a change of the scenario writes down others, and finds these
+            taken = {running.process.name for running in self.store.processes()}
+            template = self.store.get("services")[services.names[s]]
+            made = replica(services, n, s, taken, template, free_port())
+            self.store.add(made)
         return made.name
 
     # what is known

@@ -13,7 +13,7 @@ DELETE /v1/admin/pipelines/{id}      end it
 """
 
 import logging
-import time
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from edgewise.errors import EdgewiseError, ProtocolError, ScenarioError
-from edgewise.runtime import http
+from edgewise.runtime import clock, http
 from edgewise.runtime.controller.books import PAUSE, RESTART, Job, Wish
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
@@ -34,6 +34,7 @@ from edgewise.runtime.protocol.openapi import unanswered
 log = logging.getLogger("edgewise.nodes")
 MOST_OUTPUT_BYTES = 1_000_000
 HIGHEST_PRIORITY = 100
+YEAR_S = 366 * 86400.0  # how far ahead a job may be kept
 
 
 def about_nodes(plane: LivePlane, request: http.HttpRequest, end: Callable[[], None]) -> http.Response:
@@ -55,7 +56,7 @@ def about_nodes(plane: LivePlane, request: http.HttpRequest, end: Callable[[], N
 def ledger(plane: LivePlane) -> list[dict[str, Any]]:
     """The ledger as it is now; nothing before there is a scenario."""
     if plane.has_scenario:
-        plane.listen(time.time())
+        plane.listen(clock.unix_s())
         return plane.report()
     return []
 
@@ -69,7 +70,7 @@ def _change(plane: LivePlane, name: str, body: bytes, end: Callable[[], None]) -
         plane.store.change_node(name, up)
         log.warning("node repaired" if up else "node failed", extra={"who": name})
         end()  # before anybody decides about it
-        plane.listen(time.time())
+        plane.listen(clock.unix_s())
     return {"node": name, "up": up}
 
 
@@ -95,7 +96,7 @@ def about_work(jobs: LiveJobs, pipelines: LivePipelines, request: http.HttpReque
             found = {"id": job.id, "state": job.state, "bytes": size, "output": end.decode(errors="replace")}
             return http.as_json(found)
         case "GET", ["pipelines"]:
-            return http.as_json([kept.row() for kept in pipelines.book.listed()])
+            return http.as_json([kept.row() for kept in pipelines.listed()])
         case "POST", ["pipelines"]:
             return http.as_json(_run(pipelines, request.body))
         case "DELETE", ["pipelines", number]:
@@ -131,7 +132,7 @@ def _run(pipelines: LivePipelines, body: bytes) -> dict[str, Any]:
 
 
 def _submit(jobs: LiveJobs, body: bytes) -> Job:
-    wish = to_wish(stated_in(body, "key, command, folder and duration_s"), time.time(), jobs.slot_s)
+    wish = to_wish(stated_in(body, "key, command, folder and duration_s"), clock.unix_s(), jobs.slot_s)
     try:
         _check_room(jobs, wish)
     except ProtocolError:
@@ -150,8 +151,8 @@ def to_wish(stated: dict[str, Any], now_s: float, slot_s: float) -> Wish:
     command = stated.get("command")
     if not isinstance(command, list) or not command:
         raise ProtocolError('command: a list of texts is needed, as ["python", "job.py"]')
-    earliest_s = max(number(stated.get("earliest_s", now_s), "earliest_s"), now_s)
-    latest_s = number(stated.get("latest_s", earliest_s + 3600.0), "latest_s")
+    earliest_s = max(_moment(stated.get("earliest_s", now_s), "earliest_s", now_s), now_s)
+    latest_s = _moment(stated.get("latest_s", earliest_s + 3600.0), "latest_s", earliest_s)
     if latest_s < earliest_s + slot_s:
         raise ProtocolError(
             f"latest_s: is {latest_s - earliest_s:.3f} s after the earliest start; "
@@ -172,6 +173,16 @@ def to_wish(stated: dict[str, Any], now_s: float, slot_s: float) -> Wish:
         duration_s=number(stated.get("duration_s"), "duration_s", least=0.1), when_evicted=when_evicted,
         earliest_s=earliest_s, latest_s=latest_s, priority=int(priority),
     )  # fmt: skip
+
+
+def _moment(value: Any, name: str, from_s: float) -> float:
+    """Seconds since 1970, no more than a year after a moment."""
+    if isinstance(value, int | float) and from_s + YEAR_S < value < math.inf:
+        raise ProtocolError(
+            f"{name}: {value - from_s:g} s after {'now' if name == 'earliest_s' else 'the earliest start'}; "
+            f"at most a year, {YEAR_S:g} s, is possible"
+        )
+    return number(value, name, most=from_s + YEAR_S)
 
 
 def _check_room(jobs: LiveJobs, wish: Wish) -> None:

@@ -16,7 +16,6 @@ the controller can undo it:
 import asyncio
 import logging
 import socket
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from edgewise.errors import EdgewiseError, RunError
-from edgewise.runtime import private
+from edgewise.runtime import clock, private
 from edgewise.runtime.backends import Backend, alive_handle, place_file
 from edgewise.runtime.http import LOCALHOST
 from edgewise.runtime.logs import said_last
@@ -60,7 +59,7 @@ class ScenarioChange:
 
     def in_state(self, state: str, why: str = "") -> "ScenarioChange":
         """The same change, further on."""
-        ended_s = time.time() if state in (DONE, FAILED) else None
+        ended_s = clock.unix_s() if state in (DONE, FAILED) else None
         return replace(self, state=state, why=why or self.why, ended_s=ended_s)
 
 
@@ -84,7 +83,7 @@ def begin_change(store: Store) -> ScenarioChange:
     rows, change = store.processes(), read_change(store)
     down = store.nodes_down()
     if not any(running.handle and alive_handle(running.handle) for running in rows):
-        return ScenarioChange(UNDER_WAY, "", None, time.time())
+        return ScenarioChange(UNDER_WAY, "", None, clock.unix_s())
     if change is not None and change.open:
         raise RunError(f"state {store.file.parent}: an earlier change is under way; see edgewise status")
     if down:
@@ -95,7 +94,7 @@ def begin_change(store: Store) -> ScenarioChange:
         "processes": [asdict(running.process) for running in rows if running.process.wanted],
         "renamed": {},
     }
-    return ScenarioChange(UNDER_WAY, "", before, time.time())
+    return ScenarioChange(UNDER_WAY, "", before, clock.unix_s())
 
 
 def undo(store: Store, before: Mapping[str, Any]) -> None:
@@ -204,7 +203,7 @@ class Rolling:
                 with suppress(StoreError):
                     self.store.forget_retired(handle)
                 place_file(self.store.file.parent, port).unlink(missing_ok=True)  # nobody takes it again
-            elif self.ending.is_set() or (since_s is not None and time.time() - since_s > SETTLE_S):
+            elif self.ending.is_set() or (since_s is not None and clock.unix_s() - since_s > SETTLE_S):
                 self._end(handle)
 
     async def _bring_about(self, change: ScenarioChange) -> None:
@@ -246,11 +245,16 @@ class Rolling:
     # workers
 
     async def _replace(self, name: str) -> None:
-        """Start a successor beside a worker or replica, and give it the place when it is ready."""
-        found = self.store.successor(name)
-        if found is None:
+        """Start a successor beside a worker or replica, and give it the place when it is ready.
+
+        What is not to run now starts with its new settings where it is wanted again.
+        """
+        found, former = self.store.successor(name), self.store.process(name)
+        if found is None or former is None:
             return
         process, handle = found
+        if former.handle is None and not former.process.wanted:
+            return self.store.succeed(name)
         if handle is None:
             handle = self.backend.start(process)
             self.store.successor_started(name, handle)
@@ -262,10 +266,12 @@ class Rolling:
         self.store.release_retired()
 
     async def _until_ready(self, process: Process, handle: str, path: str) -> None:
-        until_s = time.monotonic() + LOADING_S
+        until_s = clock.monotonic_s() + LOADING_S
         while await self._ask(process, path) is None:
             self._go_on(process.name, until_s, "its successor is not ready")
             if not self.backend.alive(handle):
+                if self.store.successor(process.name) is None:  # what it was to follow has gone
+                    return
                 raise RunError(
                     f"{process.name}: ended before it was ready: {said_last(self._folder, process.name)}"
                 )
@@ -306,7 +312,7 @@ class Rolling:
         await self._reached(chosen)
 
     async def _ready(self, name: str) -> None:
-        until_s = time.monotonic() + LOADING_S
+        until_s = clock.monotonic_s() + LOADING_S
         while (running := self.store.process(name)) is not None and running.process.wanted:
             if running.handle and await self._ask(running.process, "/v2/health/ready") is not None:
                 return
@@ -318,7 +324,7 @@ class Rolling:
 
     async def _reached(self, names: set[str]) -> None:
         """Wait until every gateway that serves has these workers up, where the store says that they are."""
-        until_s = time.monotonic() + REACH_S
+        until_s = clock.monotonic_s() + REACH_S
         while True:
             places = {
                 r.process.name: r.process.url for r in self.store.processes("worker") if r.process.wanted
@@ -338,5 +344,5 @@ class Rolling:
     def _go_on(self, name: str, until_s: float, why: str) -> None:
         if self.ending.is_set():
             raise RunError("the system ends")
-        if time.monotonic() > until_s:
+        if clock.monotonic_s() > until_s:
             raise RunError(f"{name}: {why} in time; see its log")

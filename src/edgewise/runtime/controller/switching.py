@@ -13,15 +13,14 @@ switched go back. What is under way is in the store too, and a controller that s
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from edgewise import policies
 from edgewise.errors import ProtocolError, RunError
-from edgewise.runtime import http
-from edgewise.runtime.compiling import compiled, try_out
+from edgewise.runtime import clock, http
+from edgewise.runtime.compiling import compiled, try_out_here
 from edgewise.runtime.controller.live_plane import LiveDecision
 from edgewise.runtime.controller.plan import OF_SERVICES
 from edgewise.runtime.controller.replicas import Replicas
@@ -39,10 +38,10 @@ from edgewise.runtime.gateway.admin import (
 )
 from edgewise.runtime.process import world_of
 from edgewise.runtime.protocol.messages import stated_in, text
-from edgewise.runtime.store import SHADOWS, Process, Store
+from edgewise.runtime.store import OPERATIONS, POLICIES, SHADOWS, Process, Store
 from edgewise.runtime.worker.pieces import read_split
 
-LAST, UNDER_WAY = "last_operation", "operations"  # in the store
+LAST = "last_operation"  # in the store
 PATIENCE_S = 60.0  # a gateway that hangs is killed and started anew long before
 POLL_S = 0.1
 AT_START, UNDONE = "when it starts", "undone"
@@ -70,7 +69,7 @@ class Switching:
 
     def resume(self) -> None:
         """Take up what a controller before this one began."""
-        for row in self.store.get(UNDER_WAY, []):
+        for row in self.store.get(OPERATIONS, []):
             wanted = row["what"], row["decision"], row["policy"]
             self.operations.begin(*wanted, self._switch, row["id"])
 
@@ -89,9 +88,7 @@ class Switching:
         elif name:
             check_name(name, have)
         made = self.operations.begin(what, decision, name, self._switch)
-        self.store.put(LAST, made.id)
-        row = {"id": made.id, "what": what, "decision": decision, "policy": name}
-        self.store.put(UNDER_WAY, [*self.store.get(UNDER_WAY, []), row])
+        _keep(self.store, made.id, what, decision, name)
         return self.operations.accepted(made)
 
     def available(self, decision: str) -> list[str]:
@@ -100,15 +97,14 @@ class Switching:
         Raises:
             ProtocolError: nobody decides that here, or it is about services, and there are none; status 404.
         """
-        if decision not in policies.RUNNING:
-            have = ", ".join(policies.RUNNING)
+        if decision not in policies.DECISIONS:
+            have = ", ".join(policies.DECISIONS)
             raise ProtocolError(f"no decision {decision[:80]!r} here; there are {have}", status=404)
         if why := self._lacking(decision):
             raise ProtocolError(why, status=404)
-        kind, of = policies.RUNNING[decision]
-        return policies.names(kind, of, live=True)
+        return policies.names(decision, live=True)
 
-    def report(self, decisions: Iterable[str] = policies.RUNNING) -> list[dict[str, Any]]:
+    def report(self, decisions: Iterable[str] = policies.DECISIONS) -> list[dict[str, Any]]:
         """Who decides and who watches, of those decisions that there are."""
         return [
             {
@@ -136,8 +132,8 @@ class Switching:
         return [read_split(Path(folder)).policy for folder in sorted(filter(None, folders))]
 
     def _ended(self, operation: Operation) -> None:
-        left = [row for row in self.store.get(UNDER_WAY, []) if row["id"] != operation.id]
-        self.store.put(UNDER_WAY, left)
+        left = [row for row in self.store.get(OPERATIONS, []) if row["id"] != operation.id]
+        self.store.put(OPERATIONS, left)
 
     async def _switch(self, operation: Operation) -> None:
         """Carry an operation out.
@@ -152,10 +148,10 @@ class Switching:
             wanted, services = (decision, name), self.replicas.plane.services
             await compiled([wanted], world, services, lambda: operation.enter(COMPILING))
             if here is not None:
-                await asyncio.to_thread(try_out, wanted, world, services)
+                await asyncio.to_thread(try_out_here, wanted, world, services)
         operation.enter(SWITCHING)
-        if here is not None and what != SHADOWS:  # they ask the store who watches
-            here.use(name)
+        if here is not None:
+            await here.take(name, what)
         self.store.set_policy(decision, name, what)
         if here is not None:
             return
@@ -180,8 +176,8 @@ class Switching:
         body, step = json.dumps({"policy": name}).encode(), operation.gateways[front]
         begin = f"/v1/admin/{operation.what}/{operation.decision}"
         told: str | None = None  # the process that has accepted it
-        path, until_s = "", time.monotonic() + self.patience_s
-        while time.monotonic() < until_s:
+        path, until_s = "", clock.monotonic_s() + self.patience_s
+        while clock.monotonic_s() < until_s:
             running = self.store.process(front)
             if running is None or running.handle is None:
                 return step.enter(AT_START)
@@ -195,6 +191,19 @@ class Switching:
                 step.enter(found["state"], found["error"])
                 if step.state in ENDED:
                     return None
-                until_s = time.monotonic() + self.patience_s
+                until_s = clock.monotonic_s() + self.patience_s
             await asyncio.sleep(POLL_S)
         return step.enter(FAILED, f"no answer within {self.patience_s:g} s")
+
+
+def switch_later(store: Store, decision: str, name: str) -> None:
+    """Have the next controller of a system switch a policy, as it takes up what one before it began."""
+    with store.at_once():
+        _keep(store, store.get(LAST, 0) + 1, POLICIES, decision, name)
+
+
+def _keep(store: Store, number: int, what: str, decision: str, name: str) -> None:
+    """Write down that a switch is under way."""
+    row = {"id": number, "what": what, "decision": decision, "policy": name}
+    store.put(LAST, number)
+    store.put(OPERATIONS, [*store.get(OPERATIONS, []), row])

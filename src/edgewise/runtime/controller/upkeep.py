@@ -6,9 +6,9 @@ on in the same file, so what it writes between the copy and the cut is lost.
 
 import asyncio
 import logging
-import time
 from pathlib import Path
 
+from edgewise.runtime import clock
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.logs import SaidOnce, begin_anew
 from edgewise.runtime.store import Store
@@ -26,8 +26,8 @@ async def keep(store: Store, jobs: LiveJobs, period_s: float = 5.0) -> None:
     going_on = SaidOnce(log, "upkeep")
     while True:
         with going_on():
-            forget(store, jobs, time.time())
-            await asyncio.to_thread(shorten, store.file.parent, time.time())
+            forget(store, jobs, clock.unix_s())
+            await asyncio.to_thread(shorten, store.file.parent, clock.unix_s())
         await asyncio.sleep(period_s)
 
 

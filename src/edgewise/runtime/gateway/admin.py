@@ -23,7 +23,6 @@ Operations of one process run one after the other, in the order in which they ca
 import asyncio
 import logging
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -31,8 +30,9 @@ from typing import Any
 
 from edgewise import policies
 from edgewise.errors import EdgewiseError, ProtocolError, ScenarioError
-from edgewise.runtime import http
-from edgewise.runtime.compiling import compiled, try_out
+from edgewise.runtime import clock, http
+from edgewise.runtime.apart import load
+from edgewise.runtime.compiling import compiled, try_out_here
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.needs import Move
 from edgewise.runtime.gateway.service_requests import ServiceRequests
@@ -59,13 +59,13 @@ class Step:
     """
 
     state: str = WAITING
-    since_s: float = field(default_factory=time.time)
+    since_s: float = field(default_factory=lambda: clock.unix_s())
     error: str | None = None
 
     def enter(self, state: str, error: str | None = None) -> None:
         """Come into a state; the same state again changes nothing."""
         if (state, error) != (self.state, self.error):
-            self.state, self.since_s, self.error = state, time.time(), error
+            self.state, self.since_s, self.error = state, clock.unix_s(), error
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Operation(Step):
     Attributes:
         id: unique in its process, and over restarts of a controller.
         what: "policies" or "shadows".
-        decision: of `policies.RUNNING`.
+        decision: of `policies.DECISIONS`.
         policy: which is to be used.
         accepted_s: Unix time.
         gateways: how far each gateway is; empty at a gateway itself.
@@ -85,7 +85,7 @@ class Operation(Step):
     what: str = ""
     decision: str = ""
     policy: str = ""
-    accepted_s: float = field(default_factory=time.time)
+    accepted_s: float = field(default_factory=lambda: clock.unix_s())
     gateways: dict[str, Step] = field(default_factory=dict)
 
     def report(self) -> dict[str, Any]:
@@ -194,16 +194,17 @@ def with_admin(gateway: Gateway) -> http.Handler:
     """A handler for the gateway's own paths and for those of its administration."""
     operations = Operations("/v1/admin/operations")
 
-    async def handle(request: http.HttpRequest) -> http.Response:
-        parts = request.parts
-        if parts[:2] != ["v1", "admin"]:
-            return await gateway.handle(request)
-        rest = parts[2:]
+    async def admin(request: http.HttpRequest, rest: list[str]) -> http.Response:
         if rest[:1] == ["operations"]:
             return operations.answer(request, rest[1:])
         if len(rest) == 2 and rest[0] in (POLICIES, SHADOWS):
             return _policies(gateway, operations, request, rest[0], rest[1])
         return _admin(gateway, request, rest)
+
+    def handle(request: http.HttpRequest) -> Awaitable[http.Response]:
+        if not request.path.startswith(http.QUERIES) and (parts := request.parts)[:2] == ["v1", "admin"]:
+            return admin(request, parts[2:])
+        return gateway.handle(request)
 
     return handle
 
@@ -243,7 +244,7 @@ def _policies(
     if decision not in DECIDED:
         raise ProtocolError(f"no decision {decision[:80]!r} here; there are {', '.join(DECIDED)}", status=404)
     services = _services(gateway) if decision == "requests" else None
-    have = policies.names(*policies.RUNNING[decision], live=True)
+    have = policies.names(decision, live=True)
     if request.method == "PUT":
         name = text(stated_in(request.body, "policy").get("policy"), "policy", least=what != SHADOWS)
         if name and name != gateway.book.policy(decision, what):
@@ -262,7 +263,7 @@ def _policies(
         if adviser is None
         else (adviser.policy, adviser.guard.faults)
     )
-    budget_s = getattr(session.rules.budgets_s, decision)
+    budget_s = session.budget_s(decision)
     return http.as_json(
         {"policy": policy.name, "available": have, "budget_s": budget_s, "faults": dict(faults)}
     )
@@ -290,14 +291,14 @@ async def _switch(gateway: Gateway, operation: Operation) -> None:
         await compiled([wanted], session.world, services, lambda: operation.enter(COMPILING))
         operation.enter(SWITCHING)
         sys.setswitchinterval(HAND_OVER_S)
-        await asyncio.to_thread(try_out, wanted, session.world, services)
+        await asyncio.to_thread(try_out_here, wanted, session.world, services)
     if operation.decision == "split":
         for group in gateway.splits:
             begun = await asyncio.to_thread(group.begun, name) if name else None
             group.hand(begun, watches)
         return
-    kind, of = policies.RUNNING[operation.decision]
-    policy = await asyncio.to_thread(policies.load, kind, name, of, True) if name else None
+    given = operation.decision, name, session.budget_s(operation.decision), *core.given
+    policy = await asyncio.to_thread(load, *given) if name else None
     session.hand(core, operation.decision, policy, watches)
 
 

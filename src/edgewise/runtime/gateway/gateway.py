@@ -15,14 +15,14 @@ opened by the first and closed when idle. Beyond the declared rate of a stream i
 
 import asyncio
 import logging
-import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 
 from edgewise.core.dispatch.request_rules import TRIES
 from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.errors import ProtocolError
-from edgewise.runtime import http
+from edgewise.runtime import clock, http
+from edgewise.runtime.clock import next_period
 from edgewise.runtime.gateway.describing import ALL, describe, describe_all
 from edgewise.runtime.gateway.forwarding import (
     LONGEST_S,
@@ -54,6 +54,7 @@ __all__ = ["Gateway", "Patience"]
 log = logging.getLogger("edgewise.gateway")
 NO_STREAM = 2**40  # keys the emulated ways of requests, one number for each site
 COUNTS_S = 0.5  # a worker that does not say by then what it counted is not waited for
+MODELS = ["v2", "models"]
 EXTENSIONS = ("binary_tensor_data", "edgewise_streams", *triton.EXTENSIONS)
 
 
@@ -110,19 +111,31 @@ class Gateway:
             max_streams=self.max_streams, site=self.site,
         )  # fmt: skip
 
-    async def handle(self, request: http.HttpRequest) -> http.Response:
+    def handle(self, request: http.HttpRequest) -> Awaitable[http.Response]:
         """Answer one HTTP request."""
         parts = request.parts
+        if parts[3:5] == ["versions", "1"]:
+            del parts[3:5]  # the one that there is
+        if len(parts) == 4 and parts[3] == "infer" and parts[:2] == MODELS and request.method == "POST":
+            return self._infer(request, parts[2])
+        return self._about(request, parts)
+
+    async def _about(self, request: http.HttpRequest, parts: list[str]) -> http.Response:
+        """Answer what is no query."""
         if parts in ALL:
             tasks = [*self._tasks, *(self.services.names if self.services is not None else ())]
             answer = await describe_all(request, {name: self._targets(name) for name in tasks}, self.draining)
             if answer is not None:
                 return answer
-        if parts[3:5] == ["versions", "1"]:
-            del parts[3:5]  # the one that there is
         answer = None
-        if parts[:2] == ["v2", "models"] and len(parts) in (3, 4):
-            answer = await self._task(request, parts[2], parts[3:])
+        if parts[:2] == MODELS and len(parts) in (3, 4):
+            task, rest = parts[2], parts[3:]
+            known = self._serves(task)
+            answer = (
+                await describe(request, task, rest, self._targets(task), self.draining)
+                if known
+                else self._unknown(task)
+            )
         elif parts[:2] == ["v1", "streams"]:
             if self.draining and request.method == "POST":
                 return http.failure(503, "draining")
@@ -130,16 +143,25 @@ class Gateway:
         return answer or answer_about(request, "gateway", EXTENSIONS, self.draining, self.metrics.registry)
 
     async def keep_time(self, telemetry_period_s: float = 1.0) -> None:
-        """Report telemetry every period and begin windows, until cancelled."""
-        session, window = self.session, -1
+        """Begin windows, renew leases and report telemetry, each in its period, until cancelled."""
+        chores = [self._begin_windows(), self._sample(telemetry_period_s)]
+        if self.granting is not None:
+            chores.append(self.granting.keep())
+        await asyncio.gather(*chores)
+
+    async def _begin_windows(self) -> None:
         while True:
-            if int(session.clock() / session.rules.window_s) > window:
-                window = int(session.clock() / session.rules.window_s)
-                session.tick()
-            if self.granting is not None:
-                await self.granting.renew()
-            await asyncio.sleep(telemetry_period_s)
-            session.sample(await asyncio.gather(*(each.counts(COUNTS_S) for each in self.upstreams)))
+            self.session.tick()
+            await next_period(self.session.clock, self.session.rules.window_s)
+
+    async def _sample(self, period_s: float) -> None:
+        clock = self.session.clock
+        while True:
+            await next_period(clock, period_s)
+            asked_s = clock()
+            counts = await asyncio.gather(*(each.counts(COUNTS_S) for each in self.upstreams))
+            down = [w for w, each in enumerate(self.upstreams) if not each.up]
+            self.session.sample(counts, asked_s, down)
             self.streams.close_unused()
 
     async def watch(self) -> None:
@@ -148,12 +170,15 @@ class Gateway:
             checks = [self._check(worker, target) for worker, target in enumerate(self.upstreams)]
             checks += self.services.checks() if self.services is not None else []
             await asyncio.gather(*checks)
-            await asyncio.sleep(self.patience.health_period_s)
+            await next_period(self.session.clock, self.patience.health_period_s)
 
     async def _check(self, worker: int, target: Upstream) -> None:
         up = await target.check(self.patience.health_timeout_s, self.patience.health_misses)
-        if self.upstreams[worker] is target:
-            self.worker_changed(worker, up)
+        if self.upstreams[worker] is not target:
+            return
+        self.worker_changed(worker, up)
+        if self.services is not None:
+            self.services.note_worker(worker)
 
     async def drain(self) -> None:
         """Take no more streams and queries, and wait for those accepted."""
@@ -168,9 +193,6 @@ class Gateway:
         self.upstreams[worker].up = up
         log.warning("worker %s", "up" if up else "down", extra=where_is(self.session.world, worker))
         self.session.worker_changed(worker, up)
-        if up:
-            for stream_id in list(self.session.core.refused):
-                self.session.decide_anew(stream_id)
         if self.granting is not None:
             self.granting.settle_all()
         if not up and self.upstreams[worker].silent:
@@ -195,28 +217,21 @@ class Gateway:
 
     # queries
 
-    async def _task(self, request: http.HttpRequest, task: str, rest: list[str]) -> http.Response | None:
-        if task not in self._tasks and self._services_with(task) is None:
-            names = [*self._tasks, *(self.services.names if self.services is not None else ())]
-            why = f"task: no worker implements {task[:80]!r}; use {' or '.join(sorted(names))}"
-            return http.failure(404, why)
-        if rest == ["infer"] and request.method == "POST":
-            with self.tracing.serve("infer", request.headers):
-                answer = await self._infer(request, task)
-                self.tracing.note(task=task, status=answer.status)
-            return answer
-        return await describe(request, task, rest, self._targets(task), self.draining)
-
     async def _infer(self, request: http.HttpRequest, name: str) -> http.Response:
+        """Answer a query of a task, or a request of a service."""
+        services, answer = self._services_with(name), None
+        if services is None and name not in self._tasks:
+            return self._unknown(name)
         if self.draining:
             return http.failure(503, "draining")
         headers = {each: request.headers[each] for each in PASSED if each in request.headers}
         query = LiveQuery(request.body, headers, request.received_s, len(request.body))
-        services, answer = self._services_with(name), None
         work = StreamWork(self, request, name) if services is None else services.work(request, name)
         self._in_flight += 1
         try:
-            answer = await self._serve(work, query)
+            with self.tracing.serve("infer", request.headers):
+                answer = await self._serve(work, query)
+                self.tracing.note(task=name, status=answer.status)
             return answer
         finally:
             self._in_flight -= 1
@@ -232,7 +247,7 @@ class Gateway:
             answer, again = await self._carry(work, query, place, left > 0)
             if not again:
                 break
-            query.began_s = time.monotonic()
+            query.began_s = clock.monotonic_s()
             self.metrics.retries.inc()
         return answer
 
@@ -243,9 +258,9 @@ class Gateway:
         answer, there_s, back_s, again = None, None, 0.0, False
         try:
             ways_s = await self._travel(query, place)
-            sent_s = time.monotonic()
+            sent_s = clock.monotonic_s()
             answer, lost = await forward(place.target, place.name, query, self.tracing)
-            now_s = time.monotonic()
+            now_s = clock.monotonic_s()
             there_s = now_s - sent_s if answer.status == 200 else None
             back_s = max(query.began_s + ways_s + took_s(answer) - now_s, 0.0) if ways_s else 0.0
             again = lost and may_retry and work.lost()
@@ -267,6 +282,14 @@ class Gateway:
         await pass_time(there_s)
         return there_s + back_s - self.ways.client_s
 
+    def _serves(self, task: str) -> bool:
+        return task in self._tasks or self._services_with(task) is not None
+
+    def _unknown(self, task: str) -> http.Response:
+        names = [*self._tasks, *(self.services.names if self.services is not None else ())]
+        why = f"task: no worker implements {task[:80]!r}; use {' or '.join(sorted(names))}"
+        return http.failure(404, why)
+
     def _services_with(self, task: str) -> ServiceRequests | None:
         """The services, where one of them is called so."""
         return self.services if self.services is not None and task in self.services.names else None
@@ -283,6 +306,8 @@ class Gateway:
 class StreamWork:
     """One query of a stream on its way."""
 
+    __slots__ = ("_gateway", "_request", "_sent_s", "_session", "_stream_id", "_task", "_worker")
+
     def __init__(self, gateway: Gateway, request: http.HttpRequest, task: str) -> None:
         self._gateway, self._session, self._request, self._task = gateway, gateway.session, request, task
         self._stream_id = self._worker = -1
@@ -295,10 +320,16 @@ class StreamWork:
             ProtocolError: there is no such stream, or its needs are wrong.
         """
         session, world = self._session, self._session.world
-        refused = await self._begin(query) if self._worker < 0 else None
+        if self._worker < 0:
+            left_s = remaining_s(self._request.headers)
+            self._stream_id = await self._gateway.streams.of(
+                self._request, self._task, min(left_s, LONGEST_S)
+            )
+            if (refused := self._begin(query, left_s)) is not None:
+                return refused
         worker = session.bound_to(self._stream_id)
-        if refused is not None or worker is None:
-            return refused or self._reject()
+        if worker is None:
+            return self._reject()
         session.query_sent(worker)
         self._worker = worker
         site = session.served[self._stream_id].stream.site
@@ -333,15 +364,13 @@ class StreamWork:
     def ended(self, answer: http.Response | None) -> None:
         """It was judged when it came back."""
 
-    async def _begin(self, query: LiveQuery) -> http.Response | None:
-        """Find or open its stream; why it is not sent, if so."""
-        session, streams, task = self._session, self._gateway.streams, self._task
-        left_s = remaining_s(self._request.headers)
-        stream_id = await streams.of(self._request, task, min(left_s, LONGEST_S))
+    def _begin(self, query: LiveQuery, left_s: float) -> http.Response | None:
+        """Why it is not sent, if so."""
+        session, streams, task, stream_id = self._session, self._gateway.streams, self._task, self._stream_id
         stream = session.served[stream_id].stream
         if stream.task != task:
             raise ProtocolError(f"{STREAM}: stream {stream_id} needs {stream.task!r}, not {task!r}")
-        self._stream_id = query.stream_id = stream_id
+        query.stream_id = stream_id
         query.size_bytes = stream.size_bytes
         if session.bound_to(stream_id) is None:
             return self._reject()

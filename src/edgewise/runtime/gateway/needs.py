@@ -4,7 +4,7 @@ Needs are stated by clients, as a JSON object or as headers of each query. Open 
 noted in memory, or in a store that survives the gateway.
 """
 
-import itertools
+import asyncio
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -16,9 +16,10 @@ from edgewise.errors import ProtocolError
 from edgewise.model.grammar.scenario import BUDGETS_S, BudgetsSpec
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
-from edgewise.runtime.faults import OpenStream
+from edgewise.runtime import clock
+from edgewise.runtime.faults import OpenStream, stream_number
 from edgewise.runtime.protocol.messages import DEADLINE, number, text
-from edgewise.runtime.sqlite import StoreError
+from edgewise.runtime.sqlite import LEAST_PAUSE_S, WAIT_S, StoreError
 from edgewise.runtime.store import Store
 
 FIGURES: dict[str, float | None] = {
@@ -107,26 +108,31 @@ class Book:
     """Numbers streams and keeps them, and where workers moved.
 
     Args:
-        store: that all gateways share; numbers are unique over all of them. None keeps nothing, and numbers
-            streams from 0.
+        store: that all gateways share; numbers are unique over all of them. None keeps nothing.
         gateway: whose streams these are.
     """
 
     def __init__(self, store: Store | None = None, gateway: str = "") -> None:
-        self._store, self._gateway, self._numbers = store, gateway, itertools.count()
+        self._store, self._gateway = store, gateway
 
-    def opened(self, stated: dict[str, Any], key: Key | None) -> int:
+    async def opened(self, stated: dict[str, Any], key: Key | None, owner: str) -> int:
         """A new stream's number; once this returns the stream is kept.
+
+        While another program holds the store it is tried again and again, and others have their turn.
 
         Raises:
             ProtocolError: it cannot be kept; status 503.
         """
         if self._store is None:
-            return next(self._numbers)
-        try:
-            return self._store.open_stream(self._gateway, stated, key)
-        except StoreError as error:
-            raise ProtocolError(f"no stream can be kept: {error}", status=503) from error
+            return stream_number()
+        until_s = clock.monotonic_s() + WAIT_S
+        while True:
+            try:
+                return self._store.open_stream(self._gateway, stated, key, owner)
+            except StoreError as error:
+                if not error.held or clock.monotonic_s() > until_s:
+                    raise ProtocolError(f"no stream can be kept: {error}", status=503) from error
+            await asyncio.sleep(LEAST_PAUSE_S)
 
     def closed(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
         """A stream ended."""

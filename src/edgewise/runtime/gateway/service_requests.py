@@ -2,14 +2,15 @@
 
     POST /v2/models/{service}/infer     `edgewise-deadline-s` or the service's own deadline
 
-A request that cannot end in time is refused with 409 and why. Replicas work by deadline, and drop with 504
-what they could not end in time if they began it now. A request whose replica is lost goes elsewhere.
+Clients have equal shares of the replicas (`core.dispatch.shares`): a request beyond its client's share waits
+for its turn, and is answered 429 where too many of its client's do. One that cannot end in time is refused
+with 409 and why. Replicas work by deadline, and drop with 504 what they could not end in time if they began
+it now. A request whose replica is lost goes elsewhere.
 """
 
 import asyncio
 import itertools
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,10 +25,12 @@ from edgewise.core.dispatch.events import (
     RequestArrived,
     RequestEnded,
     RequestReturned,
+    RequestTurnedAway,
     Wait,
 )  # fmt: skip
 from edgewise.core.dispatch.requests import RequestCore
-from edgewise.runtime import http
+from edgewise.core.dispatch.shares import MOST_WAITING, Shares
+from edgewise.runtime import clock, http
 from edgewise.runtime.gateway.forwarding import (
     LONGEST_S,
     Destination,
@@ -42,6 +45,8 @@ from edgewise.runtime.protocol.messages import DEADLINE, PRIORITY, in_header, re
 from edgewise.runtime.store import Running
 
 log = logging.getLogger("edgewise.dispatching")
+ROOM_S = 0.25  # the room is counted anew
+MOST_DEEP = 256  # requests on their way to and from a replica
 MOST_UNKEPT = 10_000  # requests, where nobody keeps them
 DROPPED = (409, 429, 503, 504)  # not worked on, for lack of time or room
 
@@ -59,6 +64,7 @@ class ServiceRequests:
         metrics: told about answers.
         session: told what goes to workers, where streams have their queries, too.
         token: that replicas want to see.
+        emulated: whether a request has passed its way there when it is sent on.
     Attributes:
         came: the latest requests, for whoever keeps them: Unix time, and service, time they had, payload.
         answered: since then, of each service how many answers, and their bytes together.
@@ -72,12 +78,20 @@ class ServiceRequests:
     metrics: ServiceMetrics
     session: Session
     token: str | None = field(default=None, repr=False)
+    emulated: bool = False
     numbers: Iterator[int] = field(default_factory=itertools.count)
     came: deque[tuple[float, tuple[str, float, int]]] = field(
         default_factory=lambda: deque(maxlen=MOST_UNKEPT)
     )
     answered: dict[str, tuple[int, int]] = field(default_factory=dict)
     _targets: dict[str, Upstream] = field(default_factory=dict)
+    _shares: list[Shares] = field(init=False)
+    _rooms: list[tuple[float, int]] = field(init=False)  # of each service, and until when that holds
+    _turns: dict[int, asyncio.Future[None]] = field(default_factory=dict)  # of requests that wait
+
+    def __post_init__(self) -> None:
+        self._shares = [Shares() for _ in self.names]
+        self._rooms = [(0.0, 0)] * len(self.names)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,9 +111,9 @@ class ServiceRequests:
         return [self.target(replica.name) for replica in self.core.replicas.values() if replica.service == s]
 
     def checks(self) -> list[Coroutine[Any, Any, None]]:
-        """Read which replicas there are, and how to check the health of each."""
+        """Read which replicas there are, and how to check the health of each; workers are the gateway's."""
         self.refresh()
-        return [self._check(name) for name in self.core.replicas]
+        return [self._check(name, target) for name, target in self._targets.items()]
 
     def refresh(self) -> None:
         """Take over what the store says of replicas."""
@@ -143,21 +157,55 @@ class ServiceRequests:
             if self.core.replicas[name].up != self.workers[worker].up:
                 self._seen(name, up=self.workers[worker].up)
 
+    def note_worker(self, worker: int) -> None:
+        """How many requests and queries a worker in the cloud has, as it last said."""
+        for name in [name for name, at in self.cloud.items() if at == worker]:
+            self.note_queue(name)
+
     def note_queue(self, name: str) -> None:
         """How many requests a replica has, as it last said."""
         if (queued := self.target(name).queued) is not None and name in self.core.replicas:
             self._tell(ReplicaTold(self._now(), name, queued))
 
-    async def _check(self, name: str) -> None:
-        if name not in self.cloud:
-            target, wait = self._targets[name], self.patience
-            up = await target.check(wait.health_timeout_s, wait.health_misses)
-            if self._targets.get(name) is not target:
-                return
-            target.up = up
-            self._seen(name, up=up)
-            if not up and target.silent:
-                target.client.abort()  # what was under way there goes elsewhere at once
+    async def turn(self, client: str, service: int, number: int, until_s: float) -> bool:
+        """Wait until a request's turn has come, or it is too late for it; False: its client has too many."""
+        goes = self._shares[service].enter(self._now(), client, number, self._room(service))
+        if goes is False:
+            turn = self._turns[number] = asyncio.get_running_loop().create_future()
+            timer = asyncio.get_running_loop().call_later(until_s - clock.monotonic_s(), _given, turn)
+            try:
+                await turn
+            finally:
+                timer.cancel()
+                del self._turns[number]
+        return goes is not None
+
+    def left(self, client: str, service: int, number: int) -> None:
+        """A request that had a turn, or waited for one, is over: others go."""
+        for each in self._shares[service].end(client, number, self._room(service)):
+            if each in self._turns:  # else it is over, too, and will say so
+                _given(self._turns[each])
+
+    def _room(self, service: int) -> int:
+        """How many requests of a service may be under way: those at replicas, and on their ways there."""
+        now_s, (until_s, room) = self._now(), self._rooms[service]
+        if now_s >= until_s:
+            depth, core = self._shares[service].depth(now_s), self.core
+            up = [each for each in core.replicas.values() if each.service == service and each.up]
+            delays_s = [float(core.services.system.delay_s[core.site, each.station]) for each in up]
+            served_s = max(float(core.service_s[service]), 1e-4)
+            room = sum(depth + min(int(delay_s / served_s), MOST_DEEP) for delay_s in delays_s)
+            self._rooms[service] = now_s + ROOM_S, max(room, 1)
+        return self._rooms[service][1]
+
+    async def _check(self, name: str, target: Upstream) -> None:
+        up = await target.check(self.patience.health_timeout_s, self.patience.health_misses)
+        if self._targets.get(name) is not target:
+            return
+        target.up = up
+        self._seen(name, up=up)
+        if not up and target.silent:
+            target.client.abort()  # what was under way there goes elsewhere at once
         self.note_queue(name)
 
     def _seen(self, name: str, *, up: bool | None = None, wanted: bool | None = None) -> None:
@@ -173,6 +221,11 @@ class ServiceRequests:
         self.core.handle(event)
 
 
+def _given(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
+
+
 class RequestWork:
     """One request on its way."""
 
@@ -183,7 +236,7 @@ class RequestWork:
         self._core, self._session = services.core, services.session
         self._stated_s = LONGEST_S
         self._name = ""
-        self._arrived = False
+        self._arrived = self._entered = False
 
     async def choose(self, query: LiveQuery) -> Destination | http.Response:
         """Where the policy sends it, once it no longer holds it; or why it is refused.
@@ -200,11 +253,19 @@ class RequestWork:
             self._stated_s = min(stated_s, remaining_s(headers), LONGEST_S)
             query.expires_s = query.received_s + self._stated_s
             query.headers |= {PRIORITY: headers[PRIORITY]} if PRIORITY in headers else {}
-            until_s = self._now() + query.expires_s - time.monotonic()
+            who = self._request.client, self._service, self._number
+            self._entered = True
+            if not await services.turn(*who, query.expires_s):
+                self._entered = False
+                core.handle(RequestTurnedAway(self._now(), self._service))
+                why = f"{MOST_WAITING} requests of this client wait for their share of the replicas"
+                return http.failure(429, why)
+            services.note_cloud()
+            until_s = self._now() + query.expires_s - clock.monotonic_s()
             what = self._number, self._service, until_s, len(query.body)
             self._arrived = True
             came = services.names[self._service], self._stated_s, len(query.body)
-            services.came.append((time.time(), came))
+            services.came.append((clock.unix_s(), came))
             (command,) = core.handle(RequestArrived(self._now(), *what))
         while isinstance(command, Wait):
             await asyncio.sleep(core.services.spec.slot_s)
@@ -232,7 +293,9 @@ class RequestWork:
             self._services.note_queue(name)
 
     def ended(self, answer: http.Response | None) -> None:
-        """Count what became of it."""
+        """Count what became of it, and let others have their turn."""
+        if self._entered:
+            self._services.left(self._request.client, self._service, self._number)
         status = 0 if answer is None else answer.status
         outcome = None if status == 200 else "dropped" if status in DROPPED else "failed"
         if self._arrived:
@@ -241,14 +304,17 @@ class RequestWork:
             name = self._services.names[self._service]
             answers, size_bytes = self._services.answered.get(name, (0, 0))
             self._services.answered[name] = answers + 1, size_bytes + len(answer.body)
-            self._services.metrics.delays[self._service].observe(time.monotonic() - self._request.received_s)
+            self._services.metrics.delays[self._service].observe(
+                clock.monotonic_s() - self._request.received_s
+            )
 
     def _at(self, name: str, query: LiveQuery) -> Destination:
         core, services = self._core, self._services
         station = core.replicas[name].station
-        self._name, query.began_s = name, time.monotonic()
-        back_s = 0.5 * float(core.services.system.delay_s[core.site, station])
-        query.reserve_s = float(core.service_s[self._service]) + back_s
+        self._name, query.began_s = name, clock.monotonic_s()
+        left = 0.5 if services.emulated else 1.0  # of the ways there and back
+        ways_s = left * float(core.services.system.delay_s[core.site, station])
+        query.reserve_s = float(core.service_s[self._service]) + ways_s
         if name in services.cloud:
             self._session.request_sent(services.cloud[name], len(query.body))
         cluster = core.services.clusters[station]

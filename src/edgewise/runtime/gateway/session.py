@@ -7,7 +7,7 @@ with the same columns, to which this adds `excess`.
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,12 +19,12 @@ from edgewise.core.dispatch.events import Command, Event
 from edgewise.core.dispatch.policing import Bucket, Buckets
 from edgewise.core.dispatch.policy import DispatchPolicy
 from edgewise.core.dispatch.streams import DispatchCore
-from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.core.guard import Guard, Strict
 from edgewise.core.sojourns import Sojourns
 from edgewise.core.telemetry import telemetry
 from edgewise.core.world import World
 from edgewise.model.work import Stream
+from edgewise.runtime.apart import PolicyApart
 from edgewise.runtime.faults import Faults
 from edgewise.runtime.gateway.needs import RULES, StreamRules
 
@@ -39,6 +39,7 @@ class Served:
     """What became of one stream's queries.
 
     Attributes:
+        owner: the client who opened it, see `http.HttpRequest`.
         reason: why it was refused, or why it was closed, where its client did not.
         final: its refusal stands; it is closed.
         counts: queries by outcome; "excess" are those beyond its declared rate, in no other figure.
@@ -46,6 +47,7 @@ class Served:
 
     stream: Stream
     bucket: Bucket
+    owner: str = ""
     close_s: float | None = None
     worker: int | None = None
     reason: str | None = None
@@ -91,15 +93,16 @@ class Session:
         self._tasks = frozenset(world.task_names)
         self._here = [Sojourns.none() for _ in range(world.workers)]  # as seen from here
         self._before = [(here.copy(), here.copy()) for here in self._here]  # seen and told at the last sample
-        self._in_flight, self.requests_qps = np.zeros(world.workers), np.zeros(world.workers)
+        self._in_flight = [0] * world.workers  # plain numbers: an array takes three times as long to count in
+        self.requests_qps = np.zeros(world.workers)
         self._requested, self._others_qps = np.zeros(world.workers), np.zeros(world.workers)
         self._sampled_s = clock()
         self._closed: deque[int] = deque()
 
-    def open_stream(self, stream: Stream, worker: int | None = None) -> list[Command]:
+    def open_stream(self, stream: Stream, worker: int | None = None, owner: str = "") -> list[Command]:
         """Ask the core to serve a stream; its id must be new. It keeps `worker` where it still fits."""
         bucket = self._buckets.opened(_kind(stream), stream.rate_qps, self.clock())
-        self.served[stream.id] = Served(stream, bucket)
+        self.served[stream.id] = Served(stream, bucket, owner)
         return self._carry_out(self.core.handle(events.StreamOpened(self.clock(), stream, worker)))
 
     def close_stream(self, stream_id: int, reason: str | None = None) -> list[Command]:
@@ -120,17 +123,10 @@ class Session:
             del self.served[self._closed.popleft()]
         return commands
 
-    def refuse_for_good(self, stream_id: int) -> bool:
-        """Close a stream that was just refused, unless it may be decided anew; whether its refusal is final.
-
-        It may where `retry_refused` says so, or where only its workers are down.
-        """
-        served = self.served[stream_id]
-        if self.rules.retry_refused or served.reason == REASONS[Violation.DOWN]:
-            return False
+    def refuse_for_good(self, stream_id: int) -> None:
+        """Close a stream whose refusal is final."""
         self.close_stream(stream_id)
-        served.final = True
-        return True
+        self.served[stream_id].final = True
 
     def decide_anew(self, stream_id: int) -> list[Command]:
         """Take an open stream off its worker, if it has one, and ask the core again."""
@@ -168,12 +164,18 @@ class Session:
 
     def guard(self, decision: str, policy: Any, shadow: bool = False) -> Guard:
         """Who asks a policy of this process."""
-        return self.faults.guard(decision, policy.name, getattr(self.rules.budgets_s, decision), shadow)
+        apart = isinstance(policy, PolicyApart)
+        name = policy.loaded_as if apart else policy.name  # as the store and the controller call it
+        return self.faults.guard(decision, name, self.budget_s(decision), shadow, apart)
+
+    def budget_s(self, decision: str) -> float:
+        """Time that a policy of this process has for an answer."""
+        return float(getattr(self.rules.budgets_s, decision))
 
     @property
     def in_flight(self) -> Floats:
         """(W,) queries and requests sent to each worker and not yet answered."""
-        return self._in_flight.copy()
+        return np.array(self._in_flight, dtype=np.float64)
 
     def tick(self) -> list[Command]:
         """A window began."""
@@ -183,23 +185,32 @@ class Session:
         """A worker was seen to go down or come up; its streams move."""
         return self._carry_out(self.core.handle(events.WorkerChanged(self.clock(), worker, up)))
 
-    def sample(self, told: Sequence[Sojourns | None] = ()) -> None:
+    def sample(
+        self,
+        told: Sequence[Sojourns | None] = (),
+        asked_s: float | None = None,
+        down: Container[int] = (),
+    ) -> None:
         """End a telemetry period: tell the core what the workers did since the last.
 
         Args:
             told: what each worker counted; None where it does not say, and what was seen from here counts.
+            asked_s: when they were asked, which is how old it is; now where nobody was.
+            down: workers that are; nothing is measured of them.
         """
         now_s = self.clock()
-        period_s = max(now_s - self._sampled_s, 1e-9)
-        self._sampled_s = now_s
+        ended_s = now_s if asked_s is None else asked_s
+        period_s = max(ended_s - self._sampled_s, 1e-9)
+        self._sampled_s = ended_s
         done = [self._since(w, each) for w, each in enumerate(told or [None] * len(self._here))]
-        self.core.handle(events.Measured(now_s, telemetry(now_s, period_s, *_columns(done))))
+        done = [Sojourns.none() if w in down else each for w, each in enumerate(done)]
+        self.core.handle(events.Measured(now_s, telemetry(ended_s, period_s, *_columns(done))))
         self._measure_requests(period_s)
 
     def _since(self, worker: int, told: Sojourns | None) -> Sojourns:
         """What a worker did since the last sample."""
         here, (seen, before) = self._here[worker], self._before[worker]
-        here.queue = int(self._in_flight[worker])
+        here.queue = self._in_flight[worker]
         self._before[worker] = here.copy(), told or before
         return here.since(seen) if told is None else told.since(before)
 
@@ -336,7 +347,7 @@ def _columns(counts: Sequence[Sojourns]) -> tuple[Floats, Ints, Floats, Ints]:
     )
 
 
-def rehearse(world: World, policy: DispatchPolicy) -> None:
+def rehearse(policy: DispatchPolicy, world: World) -> None:
     """Have every kind of event handled once, on a world of its own: it is compiled before it counts.
 
     Raises:

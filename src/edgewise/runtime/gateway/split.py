@@ -10,7 +10,6 @@ all go to one worker is passed on whole, as it came; so is one for which a worke
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from edgewise import policies
 from edgewise.arrays import Floats, Ints
 from edgewise.core.guard import Guard, Shadow, Strict, begin
 from edgewise.core.keyed import Key
@@ -35,9 +35,9 @@ from edgewise.core.split.core import (
 )
 from edgewise.errors import ScenarioError
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies import load
 from edgewise.policies.split import QueryClass, SplitProgram, build_program
-from edgewise.runtime import http
+from edgewise.runtime import clock, http
+from edgewise.runtime.apart import load
 from edgewise.runtime.gateway.forwarding import Upstream
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.split_query import QueryRun, WorkerLost
@@ -127,7 +127,7 @@ class SplitGroup:
             raise ScenarioError(f"{variant}: a split variant needs 2 workers or more, got {len(members)}")
         self.variant, self.cut, self.members, self.names = variant, cut, list(members), names
         self.metrics, self._session = metrics, session
-        program, policy = program_of(cut, len(members)), load("split", policy_name or cut.policy)
+        program, policy = program_of(cut, len(members)), self._loaded(policy_name or cut.policy)
         self.core = SplitCore(program, policy, session.seed, session.guard("split", policy), follows=True)
         self._work_s = {task.name: task.work_ops / cut.power_ops for task in closed(cut.graph).tasks}
         self._live = [part for part in cut.parts if part.name]
@@ -155,8 +155,12 @@ class SplitGroup:
         Raises:
             PolicyError: there is none of that name, or it cannot begin.
         """
-        policy: SplitPolicy = load("split", name)
+        policy = self._loaded(name)
         return begin(policy, program_of(self.cut, len(self.members)), Key(self._session.seed))
+
+    def _loaded(self, name: str) -> SplitPolicy:
+        policy: SplitPolicy = load("split", name, self._session.budget_s("split"))
+        return policy
 
     def hand(self, policy: SplitPolicy | None, watches: bool = False) -> None:
         """Have a policy, which has begun, place queries; where it only watches, None: no longer."""
@@ -178,9 +182,9 @@ class SplitGroup:
             TimeoutError: no answer within `timeout_s`.
             ProtocolError: the tensors cannot be read.
         """
-        began_s, number = time.monotonic(), self._queries
+        began_s, number = clock.monotonic_s(), self._queries
         self._queries += 1
-        self.came.append((time.time(), (self.variant, timeout_s, len(body))))
+        self.came.append((clock.unix_s(), (self.variant, timeout_s, len(body))))
         lost: list[int] = []
         servers = self._decided(QueryArrived(began_s, number, 0))
         while servers is not None:
@@ -191,7 +195,7 @@ class SplitGroup:
                 lost.append(error.args[0])
             finally:
                 self.ended(left, *left)
-            servers = self._decided(QueryLost(time.monotonic(), number, 0, tuple(lost)))
+            servers = self._decided(QueryLost(clock.monotonic_s(), number, 0, tuple(lost)))
         raise ConnectionError("no worker of the variant is up")
 
     async def _carried_out(
@@ -204,7 +208,7 @@ class SplitGroup:
         if asked is not None and self._divisible(asked):
             run = QueryRun(self, asked, left, headers, began_s, timeout_s)
             return self._reported(await run.answer(), used, run.sent_bytes, began_s)
-        age_s = time.monotonic() - began_s
+        age_s = clock.monotonic_s() - began_s
         try:
             answer = await self.members[used[0]].whole(
                 headers | {AGE: f"{age_s:.6f}"}, body, max(timeout_s - age_s, 0.001)
@@ -237,7 +241,7 @@ class SplitGroup:
             server = left.pop(task)
             self._worked_s[server] += self._work_s[task]
             self._served[server] += 1
-        self.core.handle(ServersTold(time.monotonic(), self._worked_s.copy(), self._served.copy()))
+        self.core.handle(ServersTold(clock.monotonic_s(), self._worked_s.copy(), self._served.copy()))
 
     def ask(self, server: int, part: Part) -> Upstream:
         """A sub-model at a worker."""
@@ -255,7 +259,7 @@ class SplitGroup:
             self.metrics.sent.labels(self.variant).inc(sent_bytes)
             answer.headers[PLAN], answer.headers[SENT] = self.core.policy.name, str(sent_bytes)
             answer.headers[SERVERS] = ",".join(self.names[server] for server in used)
-            answer.headers[TOOK] = f"{time.monotonic() - began_s:.6f}"
+            answer.headers[TOOK] = f"{clock.monotonic_s() - began_s:.6f}"
         return answer
 
     async def _plan(self, rates_qps: Floats) -> None:
@@ -263,7 +267,7 @@ class SplitGroup:
         policy: Any = self.core.policy
         made = await asyncio.to_thread(Guard().ask, lambda: policy.renewed(rates_qps), lambda: None)
         made = made if policy is self.core.policy else None  # another decides by now
-        self.core.handle(PlanMade(time.monotonic(), rates_qps, made))
+        self.core.handle(PlanMade(clock.monotonic_s(), rates_qps, made))
         self._tell()
 
     def _tell(self) -> None:
@@ -281,12 +285,13 @@ def warm(folders: Sequence[str], policy: str) -> None:
     """Compile what groups need, so that forks of this process start at once."""
     for folder in folders:
         cut = read_split(Path(folder))
-        core = SplitCore(program_of(cut, 2), load("split", policy or cut.policy), follows=True)
+        name = policy if policy and policies.ships("split", policy) else cut.policy
+        core = SplitCore(program_of(cut, 2), policies.load("split", name), follows=True)
         core.handle(QueryArrived(0.0, 0, 0))
         core.handle(ServersTold(0.0, np.zeros(2), np.zeros(2, dtype=np.int64)))
 
 
-def rehearse(policy: SplitPolicy) -> None:
+def rehearse(policy: SplitPolicy, _: SplitProgram | None = None) -> None:
     """Let a policy place a query of two tasks on two servers.
 
     Raises:

@@ -1,14 +1,13 @@
 """One query of a split model on its way through the sub-models, on the workers that it was given."""
 
 import asyncio
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgewise.errors import ProtocolError
-from edgewise.runtime import http
+from edgewise.runtime import clock, http
 from edgewise.runtime.protocol.messages import (
     AGE,
     PRIORITY,
@@ -89,7 +88,7 @@ class QueryRun:
     async def _carry_out(self, part: Part) -> None:
         here = self._servers[part.task]
         feeds = {name: await self._known[name] for name in part.inputs}
-        now_s = time.monotonic()
+        now_s = clock.monotonic_s()
         if now_s >= self._expires_s:
             raise _PieceRefused(http.failure(504, f"deadline passed before {part.task}"))
         request = InferRequest(feeds, part.outputs, parameters=self._asked.parameters)

@@ -1,15 +1,14 @@
 """One gateway in front of workers that somebody else runs."""
 
 import ssl
-import time
 from collections.abc import Sequence
 from urllib.parse import unquote
 
-from edgewise import policies
 from edgewise.core.world import World
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import Scenario
-from edgewise.runtime import http
+from edgewise.runtime import clock, http
+from edgewise.runtime.apart import load
 from edgewise.runtime.gateway.gateway import Gateway, Patience
 from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
@@ -45,9 +44,10 @@ def gateway(
         except ValueError as error:
             raise ScenarioError(f"--worker {name}: {error}") from None
         models.append(unquote(model) or variant)
-    began_s = time.monotonic()
+    began_s = clock.monotonic_s()
     rules = StreamRules.of(scenario)
-    session = Session(world, policies.load("dispatch", policy), 0, lambda: time.monotonic() - began_s, rules)
+    decides = load("dispatch", policy, rules.budgets_s.dispatch)
+    session = Session(world, decides, 0, lambda: clock.monotonic_s() - began_s, rules)
     return Gateway(session, clients, models, patience=Patience(lease_s=scenario.streams.lease_s))
 
 

@@ -17,16 +17,16 @@ import asyncio
 import json
 import logging
 import math
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from edgewise.core.dispatch.views import REASONS, Violation
-from edgewise.core.grants import Ask, GiveBack, Leases
+from edgewise.core.grants import RENEW_S, Ask, GiveBack, Leases
 from edgewise.errors import ProtocolError
-from edgewise.runtime import http
+from edgewise.runtime import clock, http
+from edgewise.runtime.clock import next_period
 from edgewise.runtime.gateway import needs
 from edgewise.runtime.gateway.forwarding import OUTCOME, UNKNOWN, Patience, Upstream, explain, where_is
 from edgewise.runtime.gateway.needs import Book, Key, known_as
@@ -48,7 +48,7 @@ class Granting:
         self, session: Session, upstreams: list[Upstream], name: str, lost: Callable[[int], None]
     ) -> None:
         self.session, self.upstreams, self.name, self._lost = session, upstreams, name, lost
-        self._leases = Leases(session.core.bindings)
+        self._leases = Leases(session.core)
         self._without: set[int] = set()  # workers whose server knows no reservations
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -72,6 +72,14 @@ class Granting:
         """See `settle`; it goes on when nobody waits for it any more."""
         return self._later(self.settle(stream_id))
 
+    def over(self, stream_id: int) -> bool:
+        """See `Leases.over`."""
+        return self._leases.over(stream_id)
+
+    def closed(self, stream_id: int) -> None:
+        """See `Leases.closed`."""
+        self._leases.closed(stream_id)
+
     def settle_all(self) -> None:
         """Settle every stream that moved, in the background."""
         for stream_id in self._leases.unsettled:
@@ -80,6 +88,12 @@ class Granting:
     def moved(self, worker: int) -> None:
         """Another server stands for a worker: it may know reservations."""
         self._without.discard(worker)
+
+    async def keep(self) -> None:
+        """Renew as often as leases need it, until cancelled."""
+        while True:
+            await next_period(self.session.clock, RENEW_S)
+            await self.renew()
 
     async def renew(self) -> None:
         """Tell every worker all that is bound to it, and hear what others have there."""
@@ -108,7 +122,7 @@ class Granting:
         data = b"" if body is None else json.dumps(body).encode()
         try:
             answer = await self.upstreams[worker].client.request(
-                method, f"/v1/reservations/{quote(self.name, safe='')}{path}", body=data, timeout_s=2.0
+                method, f"/v1/reservations/{quote(self.name, safe='')}{path}", body=data, timeout_s=RENEW_S
             )
             found = json.loads(answer.body)
         except ConnectionError:
@@ -139,6 +153,11 @@ def _is_ours(found: Any) -> bool:
         and isinstance(refused, list)
         and all(isinstance(number, str) and number.isdecimal() for number in refused)
     )
+
+
+def _is_of_another(owner: str, client: str) -> bool:
+    """Whether a stream is another client's alone."""
+    return owner.startswith("@") and client != http.OPERATOR
 
 
 log = logging.getLogger("edgewise.gateway")
@@ -180,19 +199,22 @@ class LiveStreams:
         Raises:
             ProtocolError: there is no such stream, or its needs are wrong.
         """
+        client = request.client
         match request.method, rest:
             case "POST", []:
-                return self._opened(await self._open(stated_in(request.body, "the stream's needs"), None))
+                stated = stated_in(request.body, "the stream's needs")
+                return self._opened(await self._open(stated, None, client))
             case "GET", []:
-                return http.as_json(self.session.stream_records())
+                mine = [s for s, each in self.session.served.items() if client in (each.owner, http.OPERATOR)]
+                return http.as_json([self.session.stream_record(stream_id) for stream_id in mine])
             case "GET", [number]:
-                return http.as_json(self.session.stream_record(self._id(number)))
+                return http.as_json(self.session.stream_record(self._id(number, client)))
             case "PUT", [number]:
-                stream_id = self._id(number)
+                stream_id = self._id(number, client)
                 self.renew(stream_id)
                 return http.as_json({"stream": stream_id, "lease_s": self._lease_s(stream_id)})
             case "DELETE", [number]:
-                stream_id = self._id(number)
+                stream_id = self._id(number, client)
                 self._close(stream_id)
                 return http.as_json({"stream": stream_id, "closed": True})
         return None
@@ -205,17 +227,17 @@ class LiveStreams:
         Raises:
             ProtocolError: there is none, or its needs are wrong.
         """
-        headers = request.headers
+        headers, client = request.headers, request.client
         stated = headers.get(STREAM)
         if stated is not None:
-            return self._id(stated, refused=True)
-        key = (task, *map(headers.get, needs.HEADERS))
+            return self._id(stated, client, refused=True)
+        key: Key = (task, *map(headers.get, needs.HEADERS))
         stream_id = self._by_key.get(key)
         if stream_id is None:
             if not any(key[1:]):
-                return self._id("")
+                return self._id("", client)
             found = needs.from_headers(headers, task, len(request.body))
-            stream_id = await self._open(found, key, left_s)
+            stream_id = await self._open(found, key, client, left_s)
             self._tell(stream_id)
         return stream_id
 
@@ -231,11 +253,11 @@ class LiveStreams:
 
     def renew(self, stream_id: int) -> None:
         """A stream is used."""
-        self._used_s[stream_id] = time.monotonic()
+        self._used_s[stream_id] = clock.monotonic_s()
 
     def close_unused(self) -> None:
         """Close streams whose lease is over."""
-        now_s = time.monotonic()
+        now_s = clock.monotonic_s()
         over = [s for s, used_s in self._used_s.items() if now_s - used_s > self._lease_s(s)]
         for stream_id in over[:MOST_CLOSED]:
             self._close(stream_id, f"not used for the {self._lease_s(stream_id):g} s of its lease")
@@ -252,12 +274,14 @@ class LiveStreams:
                 continue
             names = session.world.worker_names
             was = known_as(opened.worker, names) if opened.worker else None
-            session.open_stream(stream, None if was is None else names.index(was))
+            session.open_stream(stream, None if was is None else names.index(was), opened.owner)
             self._note(opened.id, opened.key)
         return len(kept)
 
-    async def _open(self, stated: dict[str, Any], key: Key | None, left_s: float | None = None) -> int:
-        """Open a stream and have its worker confirm it; returns its number.
+    async def _open(
+        self, stated: dict[str, Any], key: Key | None, client: str, left_s: float | None = None
+    ) -> int:
+        """Open a client's stream and have its worker confirm it; returns its number.
 
         Raises:
             ProtocolError: too many, or the needs are wrong.
@@ -268,8 +292,11 @@ class LiveStreams:
         if self._site is not None:
             stated = {"site": self._site, **stated}
         checked = needs.to_stream(stated, 0, session.world, session.clock())
-        stream_id = self.book.opened(stated, key)
-        session.open_stream(replace(checked, id=stream_id))
+        stream_id = await self.book.opened(stated, key, client)
+        if key is not None and key in self._by_key:  # a query with the same needs did not wait as long
+            self.book.closed(stream_id, None, {})
+            return self._by_key[key]
+        session.open_stream(replace(checked, id=stream_id), owner=client)
         self._note(stream_id, key)
         if left_s is not None:
             left_s = min(left_s, checked.deadline_s)
@@ -279,7 +306,7 @@ class LiveStreams:
             except asyncio.CancelledError:  # its client hung up and does not know its number
                 self._close(stream_id)
                 raise
-        return self._id(str(stream_id))  # it may have been closed in the meantime
+        return self._id(str(stream_id), client)  # it may have been closed in the meantime
 
     def _opened(self, stream_id: int) -> http.Response:
         """What became of a stream that was opened by itself."""
@@ -287,8 +314,9 @@ class LiveStreams:
         if where is not None:
             return http.as_json({"stream": stream_id, **where, "lease_s": self._lease_s(stream_id)}, 201)
         session, reason = self.session, self.why(stream_id)
-        final = session.refuse_for_good(stream_id)
+        final = (session.core.final if self.granting is None else self.granting.over)(stream_id)
         if final:
+            session.refuse_for_good(stream_id)
             self._written_off(stream_id)
             then = "this is final: open another one later, or with other needs"
         else:
@@ -307,7 +335,7 @@ class LiveStreams:
         return where
 
     def _note(self, stream_id: int, key: Key | None) -> None:
-        self._used_s[stream_id] = time.monotonic()
+        self._used_s[stream_id] = clock.monotonic_s()
         if key is not None:
             self._by_key[key], self._keys[stream_id] = stream_id, key
 
@@ -323,20 +351,27 @@ class LiveStreams:
 
     def _written_off(self, stream_id: int) -> None:
         """A stream is closed: no trace of it is left but its records."""
+        if self.granting is not None:
+            self.granting.closed(stream_id)
         row = self.session.stream_record(stream_id)
         self.book.closed(stream_id, row["worker"], {name: row[name] for name in OUTCOME})
         del self._used_s[stream_id]
         if (key := self._keys.pop(stream_id, None)) is not None:
             del self._by_key[key]
 
-    def _id(self, text: str, refused: bool = False) -> int:
-        """Number of an open stream; with `refused`, also of one whose refusal was final.
+    def _id(self, text: str, client: str, refused: bool = False) -> int:
+        """Number of an open stream that a client may use; with `refused`, also of one refused for good.
+
+        A stream of a client with a name is that client's alone. Others are for whoever knows their numbers,
+        which cannot be guessed: the same client may come from several addresses.
 
         Raises:
             ProtocolError: it names none; status 404.
         """
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
         served = self.session.served.get(number)
+        if served is not None and served.owner != client and _is_of_another(served.owner, client):
+            served = None
         if served is not None and (served.close_s is None or (refused and served.final)):
             return number
         why = f": {served.reason}" if served is not None and served.reason else ""

@@ -2,18 +2,19 @@
 
 import asyncio
 import ssl
-import time
 from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
 
 from edgewise.errors import ProtocolError
+from edgewise.runtime import clock
 from edgewise.runtime.http.messages import (
     MAX_BODY_BYTES,
     Later,
     Response,
     hang_up,
+    header_name,
     use_large_buffers,
     write_request,
 )
@@ -34,19 +35,19 @@ class _Call(asyncio.Protocol):
         self.answer: Later[Response] | None = None
         self._response: Response | None = None
         self.transport: asyncio.Transport
+        self._parser = httptools.HttpResponseParser(self)
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = self._until_s = self._timeout_s = 0.0  # the timer's time, and the present answer's
         self.heard = self.used = False
         self.alive = True
 
-    def send(self, data: list[bytes], timeout_s: float) -> Later[Response]:
-        """Write a request; the future holds its answer."""
-        loop = asyncio.get_running_loop()
+    def send(self, data: list[bytes], until_s: float, timeout_s: float) -> Later[Response]:
+        """Write a request; the future holds its answer, or an error from `until_s` on, monotonic."""
         self.answer, self._response = Later(), None
-        self._parser = httptools.HttpResponseParser(self)
         self.heard = False
-        self._timer = loop.call_later(
-            timeout_s, self.fail, TimeoutError(f"no answer within {timeout_s:.3g} s")
-        )
+        self._until_s, self._timeout_s = until_s, timeout_s
+        if self._timer is None or until_s < self._timer_s:
+            self._set_timer()
         for piece in data:
             self.transport.write(piece)
         return self.answer
@@ -73,7 +74,8 @@ class _Call(asyncio.Protocol):
             self.on_message_complete()
             self._deliver()
         self.fail(ConnectionError("connection lost"))
-        self._stop_timer()  # nobody may wait any more
+        if self._timer is not None:
+            self._timer.cancel()
 
     def on_message_begin(self) -> None:
         self._headers: dict[str, str] = {}
@@ -86,7 +88,7 @@ class _Call(asyncio.Protocol):
         self._head += len(name) + len(value)
         if self._head > MAX_HEADER_BYTES:
             raise ProtocolError(f"headers: more than {MAX_HEADER_BYTES} bytes")
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        self._headers[header_name(name)] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         stated = "content-length" in self._headers or "transfer-encoding" in self._headers
@@ -108,18 +110,28 @@ class _Call(asyncio.Protocol):
     def _deliver(self) -> None:
         """Hand over a complete answer; only now, as whoever waits for it may send again from here."""
         if self._response is not None and self.answer and not self.answer.done():
-            self._stop_timer()
             self.answer.set_result(self._response)
 
     def fail(self, error: Exception) -> None:
         """Let whoever waits for the answer hear an error instead."""
         if self.answer and not self.answer.done():
-            self._stop_timer()
             self.answer.set_exception(error)
 
-    def _stop_timer(self) -> None:
+    def _set_timer(self) -> None:
+        """One timer sees to many answers: it is set anew when it comes, or for an answer due before it."""
         if self._timer is not None:
             self._timer.cancel()
+        self._timer_s, left_s = self._until_s, max(self._until_s - clock.monotonic_s(), 0.0)
+        self._timer = asyncio.get_running_loop().call_later(left_s, self._time_came)
+
+    def _time_came(self) -> None:
+        self._timer = None
+        if self.answer is None or self.answer.done():
+            return
+        if clock.monotonic_s() < self._until_s:
+            self._set_timer()
+        else:
+            self.fail(TimeoutError(f"no answer within {self._timeout_s:.3g} s"))
 
 
 class Client:
@@ -194,19 +206,23 @@ class Client:
             ConnectionError: the server cannot be reached, hung up, or does not speak HTTP.
             TimeoutError: no answer within `timeout_s`.
         """
-        until_s = time.monotonic() + timeout_s
+        until_s = clock.monotonic_s() + timeout_s
         more = self._fixed | (headers or {})
         data = write_request(method, self.prefix + path, self._address, more, body)
         call = (self._take() if repeat else None) or await self._connect(timeout_s)
-        try:
-            response = await self._once(call, data, until_s)
-        except GivenUp:
-            raise
-        except ConnectionError:
-            if not call.used or call.heard:
-                raise
-            call = await self._connect(until_s - time.monotonic())
-            response = await self._once(call, data, until_s)
+        while True:
+            self._busy.add(call)
+            try:
+                response = await call.send(data, until_s, timeout_s)
+                break
+            except BaseException as error:
+                hang_up(call.transport)
+                lost = isinstance(error, ConnectionError) and not isinstance(error, GivenUp)
+                if not (lost and call.used and not call.heard):
+                    raise
+            finally:
+                self._busy.discard(call)
+            call = await self._connect(until_s - clock.monotonic_s())
         self._give(call)
         return response
 
@@ -227,16 +243,6 @@ class Client:
         for call in self._idle:
             call.transport.close()
         self._idle.clear()
-
-    async def _once(self, call: _Call, data: list[bytes], until_s: float) -> Response:
-        self._busy.add(call)
-        try:
-            return await call.send(data, until_s - time.monotonic())
-        except BaseException:
-            hang_up(call.transport)
-            raise
-        finally:
-            self._busy.discard(call)
 
     def _give(self, call: _Call) -> None:
         call.used = True

@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import json
 import math
 import re
 import socket
 import struct
-import time
 import types
 import zlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -18,9 +18,12 @@ from typing import Any, TypeVar, cast
 from urllib.parse import quote, unquote
 
 from edgewise.errors import ProtocolError
+from edgewise.runtime import clock
 
 LOCALHOST = "127.0.0.1"
+QUERIES = "/v2/models/"  # below it nearly all requests are
 MAX_BODY_BYTES = 64 * 2**20
+BODIES_BYTES = 256e6
 LARGE_BYTES = 64 * 2**10
 SOCKET_BUFFER_BYTES = 2**20
 PHRASES = {status.value: status.phrase for status in HTTPStatus}
@@ -36,14 +39,16 @@ class HttpRequest:
         method: upper-case; a HEAD request reaches handlers as GET.
         path: as sent, without the query string, still percent-encoded.
         headers: names lower-case; a header given twice is joined with ", ".
-        received_s: `time.monotonic()` when its first byte came.
+        received_s: `runtime.clock.monotonic_s` when its first byte came.
+        client: who asks: its address, or `@` and the name that its token has.
     """
 
     method: str
     path: str
     headers: dict[str, str]
     body: bytes
-    received_s: float = field(default_factory=time.monotonic)
+    received_s: float = field(default_factory=lambda: clock.monotonic_s())
+    client: str = ""
 
     @property
     def parts(self) -> list[str]:
@@ -103,8 +108,7 @@ def write_request(method: str, target: str, host: str, headers: dict[str, str], 
         ValueError: the method, target or a header name could end its line.
     """
     first = f"{_request_line(method, target)}\r\nhost: {host}\r\ncontent-length: {len(body)}"
-    for name in headers:
-        _check_name(name)
+    _check_names(tuple(headers))
     return _pieces(_head(first, headers), body)
 
 
@@ -116,9 +120,16 @@ def _request_line(method: str, target: str) -> str:
 
 
 @lru_cache(1024)
-def _check_name(text: str) -> None:
-    if not _NAME.fullmatch(text):
-        raise ValueError(f"header name {text!r}: not allowed")
+def _check_names(names: tuple[str, ...]) -> None:
+    for text in names:
+        if not _NAME.fullmatch(text):
+            raise ValueError(f"header name {text!r}: not allowed")
+
+
+@lru_cache(256)
+def header_name(name: bytes) -> str:
+    """A header's name as text, in lower case; nearly all requests have the same few."""
+    return name.decode("latin-1").lower()
 
 
 def _head(first: str, headers: dict[str, str]) -> bytes:
@@ -140,6 +151,19 @@ def use_large_buffers(transport: asyncio.BaseTransport) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
 
 
+def address_of(peer: object) -> str:
+    """Whose address that is: of version 6 the network, as whoever has one has all of its addresses."""
+    try:
+        address = ipaddress.ip_address(str(peer).partition("%")[0])
+    except ValueError:
+        return ""
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
 def hang_up(transport: asyncio.Transport) -> None:
     """End a connection by a reset: after a mere FIN the other side would think that its answer is wanted."""
     sock = transport.get_extra_info("socket")
@@ -159,23 +183,84 @@ LEAST_BYTES = 1024  # smaller answers gain nothing
 LEVEL = 1  # tensors shrink little, and whoever waits wants the answer
 
 
-def coded(handler: Handler, most_bytes: int) -> Handler:
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client may use up.
+
+    Attributes:
+        body_bytes: largest body (413).
+        bodies_bytes: of all connections together, from their first byte until they are answered (503).
+        header_bytes: URL and headers together (431).
+        connections: at once; one more is answered 503.
+        pipelined: requests that may wait on one connection before reading stops.
+        request_s: time for a whole request to arrive (408), and for an answer to be read.
+        silent_s: time without a byte in the middle of a request (408).
+        idle_s: time between requests.
+    """
+
+    body_bytes: int = MAX_BODY_BYTES
+    bodies_bytes: float = BODIES_BYTES
+    header_bytes: int = 32 * 2**10
+    connections: int = 4096
+    pipelined: int = 32
+    request_s: float = 30.0
+    silent_s: float = 10.0
+    idle_s: float = 75.0
+
+
+LIMITS = Limits()
+
+
+class Bodies:
+    """The bodies that a server holds, from their first byte until they are answered.
+
+    Args:
+        most_bytes: of all together.
+    """
+
+    def __init__(self, most_bytes: float) -> None:
+        self.most_bytes, self.held_bytes = most_bytes, 0
+
+    def take(self, size: int) -> None:
+        """Hold so much more.
+
+        Raises:
+            ProtocolError: there is no room; status 503.
+        """
+        self.held_bytes += size
+        if self.held_bytes > self.most_bytes:
+            self.held_bytes -= size
+            raise ProtocolError(f"bodies: {self.held_bytes} bytes of others are under way", status=503)
+
+    def give_back(self, size: int) -> None:
+        """Hold so much less."""
+        self.held_bytes -= size
+
+
+def coded(handler: Handler, most_bytes: int, bodies: Bodies) -> Handler:
     """The handler, with bodies decoded before it and encoded after it.
 
     Args:
         most_bytes: of a decoded body.
+        bodies: hold what bodies are larger decoded.
     """
 
     async def convert(request: HttpRequest) -> Response:
+        more_bytes = 0
         try:
-            request.body = await decoded(request, most_bytes)
+            body = await decoded(request, most_bytes)
+            bodies.take(more := max(len(body) - len(request.body), 0))
+            more_bytes, request.body = more, body
         except ProtocolError as error:
             answer = failure(error.status, str(error))
             if error.status == 415:
                 answer.headers["accept-encoding"] = ", ".join(WINDOWS)
             return answer
         request.headers.pop("content-encoding", None)
-        answer = await handler(request)
+        try:
+            answer = await handler(request)
+        finally:
+            bodies.give_back(more_bytes)
         return await encoded(answer, request.headers.get("accept-encoding", ""))
 
     def handle(request: HttpRequest) -> Awaitable[Response]:

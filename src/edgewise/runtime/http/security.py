@@ -8,16 +8,17 @@ import hmac
 import ipaddress
 import re
 import ssl
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from edgewise.errors import ScenarioError
-from edgewise.runtime.http.messages import Handler, HttpRequest, Response, failure
+from edgewise.runtime.http.messages import QUERIES, Handler, HttpRequest, Response, failure
 
 HEALTH = ("/v2/health/live", "/v2/health/ready")
 OPEN_PATHS = (*HEALTH, "/openapi.json")
-QUERIES = "/v2/models/"  # nearly all requests
+OPERATOR = "*"  # as a client
 HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([\w.-]+))(?::\d+)?", re.ASCII)
 
 
@@ -26,7 +27,8 @@ class AccessGuard:
     """Who may ask a server what. Health and /openapi.json are for everyone.
 
     Attributes:
-        clients: tokens, one of which a request must show; none: everyone may ask.
+        clients: "TOKEN" or "NAME TOKEN", one of which a request must show; none: everyone may ask. Whoever
+            shows a token with a name is the client of that name, others are told apart by their addresses.
         operators: tokens, one of which /v1/admin needs; none: nobody may ask there.
         names: of the server, besides localhost and addresses in numbers.
     """
@@ -36,7 +38,7 @@ class AccessGuard:
     names: tuple[str, ...] = ()
 
     def refusal(self, request: HttpRequest) -> Response | None:
-        """The answer to a request that may not be made; None to one that may."""
+        """The answer to a request that may not be made; None to one that may, whose client is known then."""
         path, headers = request.path, request.headers
         if path in HEALTH:
             return None
@@ -47,15 +49,16 @@ class AccessGuard:
             return failure(403, "origin: requests of web pages are not answered")
         if path in OPEN_PATHS or (not self.clients and path.startswith(QUERIES)):
             return None
-        admin = request.parts[:2] == ["v1", "admin"]
-        if not admin and not self.clients:
+        shown = _shown(headers)
+        if _found(shown, self.operators) is not None:
+            request.client = OPERATOR
             return None
-        accepted = self.operators if admin else (*self.clients, *self.operators)
-        if not accepted:
+        admin = not path.startswith(QUERIES) and request.parts[:2] == ["v1", "admin"]
+        if admin and not self.operators:
             return failure(403, "administration: is closed; start this with an operator's token")
-        shown = headers.get("authorization", "").encode()
-        # A comparison takes the same time wherever the two differ.
-        if any(hmac.compare_digest(shown, header) for header in _headers(accepted)):
+        name = None if admin else _found(shown, self.clients)
+        if name is not None or not (admin or self.clients):
+            request.client = f"@{name}" if name else request.client
             return None
         whose = "the operator's" if admin else "a valid"
         response = failure(401, f"authorization: {whose} bearer token is needed")
@@ -66,8 +69,12 @@ class AccessGuard:
 def protect(handler: Handler, guard: AccessGuard) -> Handler:
     """Let only requests through that `guard` does not refuse."""
 
-    async def checked(request: HttpRequest) -> Response:
-        return guard.refusal(request) or await handler(request)
+    async def refused(answer: Response) -> Response:
+        return answer
+
+    def checked(request: HttpRequest) -> Awaitable[Response]:
+        answer = guard.refusal(request)
+        return handler(request) if answer is None else refused(answer)
 
     return checked
 
@@ -149,6 +156,27 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
+def _shown(headers: Mapping[str, str]) -> bytes:
+    """The bearer token of a request, b"" without one."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip().encode() if scheme.lower() == "bearer" else b""
+
+
+def _found(shown: bytes, lines: tuple[str, ...]) -> str | None:
+    """The name that goes with a token, "" where none does; None where it is none of these.
+
+    A comparison takes the same time wherever the two differ.
+    """
+    found = [name for name, token in _named(lines) if hmac.compare_digest(shown, token)]
+    return found[0] if found else None
+
+
 @lru_cache(64)
-def _headers(tokens: tuple[str, ...]) -> tuple[bytes, ...]:
-    return tuple(f"Bearer {token}".encode() for token in tokens)
+def _named(lines: tuple[str, ...]) -> tuple[tuple[str, bytes], ...]:
+    pairs = (line.rpartition(" ") for line in lines)
+    return tuple((name, token.encode()) for name, _, token in pairs)
+
+
+def one_token(lines: str | None) -> str | None:
+    """The first token of a text with a line for each."""
+    return lines.splitlines()[0].rpartition(" ")[2] if lines else None

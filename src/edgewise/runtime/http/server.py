@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import ssl
-import time
 from collections import deque
 from collections.abc import Awaitable, Coroutine
 from contextvars import Context, copy_context
@@ -14,42 +13,26 @@ from typing import Any, cast
 import httptools
 
 from edgewise.errors import ProtocolError
+from edgewise.runtime import clock
 from edgewise.runtime.http.messages import (
+    LIMITS,
     LOCALHOST,
-    MAX_BODY_BYTES,
+    Bodies,
     Handler,
     HttpRequest,
     Later,
+    Limits,
     Response,
+    address_of,
     coded,
     failure,
+    header_name,
     rest_of,
     use_large_buffers,
     write_response,
 )
 
 log = logging.getLogger("edgewise.http")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a client may use up.
-
-    Attributes:
-        body_bytes: largest body (413).
-        header_bytes: URL and headers together (431).
-        connections: at once; one more is answered 503.
-        pipelined: requests that may wait on one connection before reading stops.
-        request_s: time for a whole request to arrive (408), and for an answer to be read.
-        idle_s: time between requests.
-    """
-
-    body_bytes: int = MAX_BODY_BYTES
-    header_bytes: int = 32 * 2**10
-    connections: int = 4096
-    pipelined: int = 32
-    request_s: float = 30.0
-    idle_s: float = 75.0
 
 
 @dataclass(slots=True)
@@ -59,6 +42,7 @@ class _Shared:
     handler: Handler
     limits: Limits
     at_once: bool
+    bodies: Bodies
     open: "set[_Connection]" = field(default_factory=set)
 
 
@@ -77,7 +61,9 @@ class _Connection(asyncio.Protocol):
         self._refused = False  # nothing more is read
         self._blocked = False  # the client does not read its answers
         self._ending = False  # close once nothing is owed
-        self._since_s = time.monotonic()  # the current state began
+        self._since_s = self._heard_s = clock.monotonic_s()  # the current state began; a byte came
+        self._heard = False  # since the last sweep
+        self._held_bytes = self._owed_bytes = 0  # of bodies: all, and of the request that is answered now
         self._reading = False  # a request has begun and is not complete
         self.on_message_begin()
         self._reading = False
@@ -87,6 +73,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         use_large_buffers(transport)
+        self._client = address_of((transport.get_extra_info("peername") or ("",))[0])
         self._shared.open.add(self)
         if len(self._shared.open) > self._shared.limits.connections:
             self._refuse(failure(503, "too many connections"))
@@ -94,6 +81,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._shared.open.discard(self)
         self._waiting.clear()
+        self._release(self._held_bytes)
         if isinstance(self._owed, asyncio.Task):  # nobody waits for the answer
             asyncio.get_running_loop().call_soon(self._owed.cancel)  # after the first step of a task made now
         elif self._owed:
@@ -105,13 +93,14 @@ class _Connection(asyncio.Protocol):
         return self.busy and not secure  # half-closed: the answers are still wanted
 
     def pause_writing(self) -> None:
-        self._blocked, self._since_s = True, time.monotonic()
+        self._blocked, self._since_s = True, clock.monotonic_s()
 
     def resume_writing(self) -> None:
-        self._blocked, self._since_s = False, time.monotonic()
+        self._blocked, self._since_s = False, clock.monotonic_s()
         self._next()
 
     def data_received(self, data: bytes) -> None:
+        self._heard = True
         in_head = self._reading and not self._head_done
         while data and not self._refused:
             try:
@@ -133,23 +122,25 @@ class _Connection(asyncio.Protocol):
     # httptools' side
 
     def on_message_begin(self) -> None:
-        self._url, self._headers = b"", dict[str, str]()
+        self._url = b""
+        self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._head_bytes = self._body_bytes = 0
-        self._head_done, self._reading, self._since_s = False, True, time.monotonic()
+        self._head_done, self._reading, self._since_s = False, True, clock.monotonic_s()
 
     def on_url(self, url: bytes) -> None:
         self._count_head(len(url))
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count_head(len(name) + len(value) + 4)
+        self._head_bytes += len(name) + len(value) + 4  # judged when they are complete
         if self._head_done:
-            return  # trailers may not change what was checked
-        key, text, headers = name.decode("latin-1").lower(), value.decode("latin-1"), self._headers
+            return self._count_head(0)  # trailers may not change what was checked
+        key, text, headers = header_name(name), value.decode("latin-1"), self._headers
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
+        self._count_head(0)
         self._head_done = True
         self._method = self._parser.get_method().decode("latin-1")
         self._alive = self._parser.should_keep_alive()
@@ -168,6 +159,8 @@ class _Connection(asyncio.Protocol):
         self._body_bytes += len(body)
         if self._body_bytes > self._shared.limits.body_bytes:
             raise ProtocolError(f"body: more than {self._shared.limits.body_bytes} bytes", status=413)
+        self._shared.bodies.take(len(body))
+        self._held_bytes += len(body)
         self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -179,7 +172,8 @@ class _Connection(asyncio.Protocol):
             path = "/" + path.partition("://")[2].partition("/")[2]
         head_only = self._method == "HEAD"
         self._body, self._reading = [], False
-        request = HttpRequest("GET" if head_only else self._method, path, self._headers, body, self._since_s)
+        method = "GET" if head_only else self._method
+        request = HttpRequest(method, path, self._headers, body, self._since_s, self._client)
         self._waiting.append((request, self._alive, head_only))
         if len(self._waiting) > self._shared.limits.pipelined:
             self._transport.pause_reading()
@@ -208,6 +202,8 @@ class _Connection(asyncio.Protocol):
 
     def _refuse(self, answer: Response) -> None:
         """Answer what cannot be read, after those before it, and hear no more."""
+        if self._reading:
+            self._release(sum(map(len, self._body)))
         self._refused, self._body = True, []
         self._waiting.append((answer, False, False))
         self._next()
@@ -219,6 +215,7 @@ class _Connection(asyncio.Protocol):
             if isinstance(work, Response):
                 self._send(work, alive, head_only)
             else:
+                self._owed_bytes = len(work.body)
                 self._begin(_call(self._shared.handler, work), alive, head_only)
             if self._waiting and self._owed is None:
                 asyncio.get_running_loop().call_soon(self._next)
@@ -275,13 +272,20 @@ class _Connection(asyncio.Protocol):
         if self._waiting:
             self._next()
 
+    def _release(self, size: int) -> None:
+        """Hold so much less of bodies."""
+        self._held_bytes -= size
+        self._shared.bodies.give_back(size)
+
     def _send(self, response: Response, alive: bool, head_only: bool) -> None:
         if self._transport.is_closing():
             return
+        self._release(self._owed_bytes)
+        self._owed_bytes = 0
         alive = alive and not (self._ending and not self._waiting)
         for piece in write_response(response, alive, head_only):
             self._transport.write(piece)
-        self._since_s = time.monotonic()
+        self._since_s = clock.monotonic_s()
         if alive:
             return
         self._waiting.clear()
@@ -296,11 +300,16 @@ class _Connection(asyncio.Protocol):
     def expire(self, now_s: float) -> None:
         """Give up on a client that is too slow, or has been idle for too long."""
         waited_s, limits = now_s - self._since_s, self._shared.limits
+        if self._heard or len(self._waiting) > limits.pipelined // 2:  # in this case nothing is read
+            self._heard, self._heard_s = False, now_s
+        silent_s = now_s - self._heard_s
         stuck = self._blocked or (self._refused and not self.busy)
         if stuck and waited_s > limits.request_s:
             self._transport.abort()
         elif self._reading and waited_s > limits.request_s and not self._refused:
             self._refuse(failure(408, f"the request did not arrive within {limits.request_s:g} s"))
+        elif self._reading and silent_s > limits.silent_s and not self._refused:
+            self._refuse(failure(408, f"no byte of the request came for {limits.silent_s:g} s"))
         elif not (self._reading or self._owed or self._waiting) and waited_s > limits.idle_s:
             self._transport.close()
 
@@ -355,10 +364,10 @@ class Server:
 
     async def _sweep(self) -> None:
         limits = self._shared.limits
-        period_s = min(1.0, limits.request_s / 4, limits.idle_s / 4)
+        period_s = min(1.0, limits.request_s / 4, limits.silent_s / 4, limits.idle_s / 4)
         while True:
             await asyncio.sleep(period_s)
-            now_s = time.monotonic()
+            now_s = clock.monotonic_s()
             for connection in list(self._shared.open):
                 connection.expire(now_s)
 
@@ -367,18 +376,21 @@ async def serve(
     handler: Handler,
     host: str = LOCALHOST,
     port: int = 0,
-    limits: Limits = Limits(),
+    limits: Limits = LIMITS,
     tls: ssl.SSLContext | None = None,
     at_once: bool = False,
+    bodies: Bodies | None = None,
 ) -> Server:
     """Listen and answer with `handler`; port 0 takes a free one.
 
     Args:
+        bodies: that other servers hold, too; None: as `limits` says.
         at_once: run the handler up to where it waits before others get a turn. A task for it costs as much
             as reading the request, and it needs one only then. What asks for the present task, such as
             `asyncio.timeout`, must come later.
     """
-    shared = _Shared(coded(handler, limits.body_bytes), limits, at_once)
+    bodies = bodies or Bodies(limits.bodies_bytes)
+    shared = _Shared(coded(handler, limits.body_bytes, bodies), limits, at_once, bodies)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Connection(shared), host, port, ssl=tls, backlog=1024)
     return Server(server, shared, host, tls is not None)

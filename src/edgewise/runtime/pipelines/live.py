@@ -77,6 +77,7 @@ class StartedTask:
         setting: what it is told first.
     Attributes:
         latest: its newest report, however old; empty before the first.
+        died: it ended without a word, as what is killed does.
     """
 
     def __init__(self, backend: Testbed, node: int, label: str, setting: TaskSetting) -> None:
@@ -87,6 +88,7 @@ class StartedTask:
         )
         self.latest: dict[str, float] = {}
         self._error: str | None = None
+        self.died = False
         self._ready = threading.Event()
         self._fresh = threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
@@ -127,6 +129,11 @@ class StartedTask:
         """Whether it failed by itself, not because a neighbour did."""
         return self._error is not None and not self._error.startswith(LOST)
 
+    @property
+    def said(self) -> str | None:
+        """Which task it is and why it has ended; None while it has not."""
+        return None if self._error is None else f"{self.label}: {self._error}"
+
     def stop(self) -> None:
         """End it, by closing its input and then by force."""
         with contextlib.suppress(OSError):
@@ -140,8 +147,8 @@ class StartedTask:
 
     def check(self) -> None:
         """Raise RunError when it has failed."""
-        if self._error is not None:
-            raise RunError(f"{self.label}: {self._error}")
+        if self.said is not None:
+            raise RunError(self.said)
 
     def _read(self) -> None:
         assert self._popen.stdout is not None
@@ -156,6 +163,7 @@ class StartedTask:
         if self._error is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._popen.wait(1.0)
+            self.died = True
             self._error = f"ended with status {self._popen.returncode}"
         self._ready.set()
         self._fresh.set()
@@ -203,12 +211,17 @@ class PipelineRates:
 
 @dataclass(slots=True)
 class RunningPipeline:
-    """A pipeline and its processes by task; that of the source has no name, for a task may be called so."""
+    """A pipeline and its processes by task; that of the source has no name, for a task may be called so.
+
+    Attributes:
+        works: all of its processes were told to go, and take rates from then on.
+    """
 
     live: LivePipeline
     placed: Placement
     ports: list[int]
     processes: dict[str, StartedTask]
+    works: bool = False
 
     def edge(self, e: int) -> str:
         """Name of an edge, "tail->head"."""
@@ -264,6 +277,8 @@ def rates_of(
 class PipelineProcesses:
     """A process for each task of the pipelines that run, and for the source of each.
 
+    Several pipelines may be started and ended at a time, from threads of their own.
+
     Args:
         backend: nodes and links.
     Attributes:
@@ -274,37 +289,49 @@ class PipelineProcesses:
         self.backend = backend
         self.running: dict[int, RunningPipeline] = {}
         self._secret = token_urlsafe(24)  # by which tasks know each other
+        self._changing = threading.Lock()  # `running`, and what the backend knows of its flows
 
     def carry_out(self, commands: Sequence[PlaceCommand], known: Mapping[int, LivePipeline]) -> None:
         """Start, move and end processes, and have flows take their paths; returns when all are ready.
 
         Raises:
-            RunError: a task cannot start.
+            RunError: a task cannot start, or failed.
+            OSError: this machine starts no process now.
         """
-        fresh: list[RunningPipeline] = []
         for command in commands:
             match command:
-                case ReroutePipeline(placed):
-                    self.running[placed.pipeline.id].placed = placed
                 case StopPipeline(number):
                     self.stop(number)
-                case StartPipeline(placed) | MovePipeline(placed):
-                    number = placed.pipeline.id
-                    if isinstance(command, MovePipeline):
-                        self.stop(number)
-                    self.running[number] = self._started(known[number], placed)
-                    fresh.append(self.running[number])
-        self.backend.apply(self.flows())
+                case MovePipeline(placed):
+                    self.stop(placed.pipeline.id)
+        with self._changing:
+            fresh = [each for each in (self._take_up(command, known) for command in commands) if each]
+            self.backend.apply(self.flows())
         for each in fresh:
             for process in each.processes.values():
                 process.wait_ready(READY_S)
-            for process in each.processes.values():
-                process.tell("go")
-        self._tell_rates()
+        with self._changing:
+            for each in fresh:
+                each.works = True
+                for process in each.processes.values():
+                    process.tell("go")
+            self._tell_rates()
+
+    def _take_up(self, command: PlaceCommand, known: Mapping[int, LivePipeline]) -> RunningPipeline | None:
+        """Give a pipeline its new place; the processes of one that starts."""
+        match command:
+            case ReroutePipeline(placed):
+                self.running[placed.pipeline.id].placed = placed
+            case StartPipeline(placed) | MovePipeline(placed):
+                self.running[placed.pipeline.id] = self._started(known[placed.pipeline.id], placed)
+                return self.running[placed.pipeline.id]
+        return None
 
     def stop(self, number: int) -> None:
         """End the processes of a pipeline that runs."""
-        for process in self.running.pop(number).processes.values():
+        with self._changing:
+            ended = self.running.pop(number, None)
+        for process in ended.processes.values() if ended else ():
             process.stop()
 
     def flows(self) -> list[Flow]:
@@ -325,7 +352,7 @@ class PipelineProcesses:
             return
         rates = {str(flow.port): self.backend.sender_rate_bps(flow.port) for flow in self.flows()}
         for pipeline in self.running.values():
-            for process in pipeline.processes.values():
+            for process in pipeline.processes.values() if pipeline.works else ():
                 process.tell(json.dumps(rates))
 
     def _started(self, live: LivePipeline, placed: Placement) -> RunningPipeline:
@@ -351,7 +378,12 @@ class PipelineProcesses:
                 secret=self._secret,
             )
             label = f"pipeline {live.pipeline.name!r}, {f'task {name!r}' if name else 'its source'}"
-            running.processes[name] = StartedTask(self.backend, node, label, setting)
+            try:
+                running.processes[name] = StartedTask(self.backend, node, label, setting)
+            except OSError:
+                for process in running.processes.values():
+                    process.stop()
+                raise
         return running
 
     def _output(self, running: RunningPipeline, profiled: PipelineArrays, e: int) -> FlowTarget:

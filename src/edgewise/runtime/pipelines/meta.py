@@ -6,7 +6,6 @@ The session writes what it decides, `monitor` what it sees. All of it survives t
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -17,6 +16,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.errors import RunError
 from edgewise.model.pipelines import Network
+from edgewise.runtime import clock
 from edgewise.runtime.faults import FAULTS, FaultStore
 from edgewise.runtime.pipelines.live import LivePipeline, RunningPipeline, rates_of
 from edgewise.runtime.pipelines.task import PERIOD_S
@@ -127,7 +127,7 @@ class MetaStore(FaultStore):
         """Keep a pipeline that waits; returns its number."""
         row = self.run(
             "INSERT INTO pipeline (name, state, live, since_s) VALUES (?, ?, ?, ?)",
-            (live.pipeline.name, WAITING, msgspec.json.encode(live).decode(), time.time()),
+            (live.pipeline.name, WAITING, msgspec.json.encode(live).decode(), clock.unix_s()),
         )
         return int(row.lastrowid or 0)
 
@@ -135,7 +135,7 @@ class MetaStore(FaultStore):
         """A pipeline waits, runs or has ended."""
         self.run(
             "UPDATE pipeline SET state = ?, since_s = ? WHERE number = ? AND state <> ?",
-            (state, time.time(), number, state),
+            (state, clock.unix_s(), number, state),
         )
 
     def end_all(self) -> None:
@@ -226,7 +226,7 @@ class Monitor:
         self, pipelines: list[tuple[int, RunningPipeline]]
     ) -> tuple[list[TaskStatus], list[FlowStatus], Floats]:
         """Tasks and flows, and (N,) how many tasks of each node worked on average since the last look."""
-        network, now_s = self._session.core.network, time.time()
+        network, now_s = self._session.core.network, clock.unix_s()
         busy = np.zeros(len(network.names))
         tasks, flows, seen = [], [], {}
         for number, pipeline in pipelines:
@@ -251,7 +251,7 @@ class Monitor:
 
     def _link_bps(self) -> Floats:
         """(L,) bits per second on the wire since the last look, both ways together."""
-        now_s, carried = time.monotonic(), self._session.backend.link_bytes().sum(axis=1)
+        now_s, carried = clock.monotonic_s(), self._session.backend.link_bytes().sum(axis=1)
         before_s, before = self._carried or (now_s, carried)
         self._carried = now_s, carried
         return np.asarray(8.0 * (carried - before) / max(now_s - before_s, PERIOD_S))
@@ -264,7 +264,7 @@ class Monitor:
             np.add.at(count, pipeline.placed.node, 1)
         rows = (network.names, network.speed_ops, network.memory_bytes, free, count, busy)
         return [
-            NodeStatus(name, float(speed), float(memory), float(left), int(tasks), float(use), time.time())
+            NodeStatus(name, float(speed), float(memory), float(left), int(tasks), float(use), clock.unix_s())
             for name, speed, memory, left, tasks, use in zip(*rows, strict=True)
         ]
 
@@ -274,4 +274,4 @@ def link_status(session: "PipelineSession", link: int, rate_bps: float) -> LinkS
     network = session.core.network
     one, other = (network.names[node] for node in network.ends[link])
     whole_bps = float(session.backend.network.bandwidth_bps[link])
-    return LinkStatus(one, other, whole_bps, bool(network.bandwidth_bps[link] > 0), rate_bps, time.time())
+    return LinkStatus(one, other, whole_bps, bool(network.bandwidth_bps[link] > 0), rate_bps, clock.unix_s())

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+from edgewise.core.guard import Guard
 from edgewise.core.place import (
     BandwidthChanged,
     MemoryChanged,
@@ -32,6 +33,8 @@ from edgewise.errors import RunError, ScenarioError
 from edgewise.model.grammar.scenario import BUDGETS_S
 from edgewise.model.pipelines import Network
 from edgewise.model.problems import nearest
+from edgewise.runtime import clock
+from edgewise.runtime.apart import PolicyApart
 from edgewise.runtime.faults import Faults
 from edgewise.runtime.pipelines.live import (
     LivePipeline,
@@ -97,14 +100,18 @@ class PipelineSession:
     ) -> None:
         self.backend, self.meta = backend, meta
         self.faults = Faults("run")
-        self.guard = self.faults.guard("place", _name(policy), patience_s)
+        self.guard = self._guard(policy, patience_s)
         self.core = PlaceCore(backend.network, policy, seed, self.guard)
         if shadow is not None:
-            self.core.watch_with(shadow, self.faults.guard("place", _name(shadow), patience_s, shadow=True))
+            self.core.watch_with(shadow, self._guard(shadow, patience_s, shadow=True))
         self.processes = PipelineProcesses(backend)
         self._known: dict[int, LivePipeline] = {}
         self._monitor: Monitor | None = None
-        self._began_s = time.monotonic()
+        self._began_s = clock.monotonic_s()
+
+    def _guard(self, policy: PlacementPolicy, patience_s: float, shadow: bool = False) -> Guard:
+        apart = isinstance(policy, PolicyApart)
+        return self.faults.guard("place", _name(policy), patience_s, shadow, apart)
 
     @property
     def running(self) -> dict[int, RunningPipeline]:
@@ -196,7 +203,7 @@ class PipelineSession:
             RunError: a task cannot start.
         """
         self._tell_measured()
-        self._carry_out(self.core.handle(PlacementDue(time.monotonic() - self._began_s)))
+        self._carry_out(self.core.handle(PlacementDue(clock.monotonic_s() - self._began_s)))
         if self.meta is not None:
             self.meta.note_faults(self.faults.drain())
             self._monitor = self._monitor or Monitor(self, self.meta.file)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
+from edgewise.runtime import clock
 from edgewise.workloads.pipeline_profiler import NOTHING, decode, encode, load_code
 
 PERIOD_S = 0.25
@@ -45,7 +46,7 @@ class TokenBucket:
 
     def __init__(self, rate_bps: float) -> None:
         self._changed = threading.Condition()
-        self._rate_bps, self._tokens, self._at_s = rate_bps, 0.0, time.monotonic()
+        self._rate_bps, self._tokens, self._at_s = rate_bps, 0.0, clock.monotonic_s()
 
     def set_rate(self, rate_bps: float) -> None:
         """A new rate from now on."""
@@ -66,7 +67,7 @@ class TokenBucket:
                 self._changed.wait(missing / self._rate_bps if self._rate_bps > 0 else None)
 
     def _refill(self) -> None:
-        now_s = time.monotonic()
+        now_s = clock.monotonic_s()
         most = max(8.0 * CHUNK, self._rate_bps * BURST_S)
         self._tokens = min(most, self._tokens + self._rate_bps * (now_s - self._at_s))
         self._at_s = now_s
@@ -94,13 +95,13 @@ def connect(source: str, address: str, port: int, timeout_s: float = 10.0) -> so
     Raises:
         OSError: it does not stand in time.
     """
-    until_s = time.monotonic() + timeout_s
+    until_s = clock.monotonic_s() + timeout_s
     while True:
         try:
             sock = socket.create_connection((address, port), timeout_s, (source, 0))
             break
         except OSError:
-            if time.monotonic() >= until_s:
+            if clock.monotonic_s() >= until_s:
                 raise
             time.sleep(0.05)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
@@ -235,14 +236,14 @@ class TaskProcess:
         least_s, finish_s = self.setting["least_s"], 0.0
         while True:
             given = [q.get() for q in self.into]
-            began_s = time.monotonic()
+            began_s = clock.monotonic_s()
             if function is None:  # the source, or a stand-in
                 output = next(frames, b"")
             elif NOTHING not in given:
                 output = _call(function, [decode(data) for data in given])
             else:
                 output = NOTHING
-            now_s = time.monotonic()
+            now_s = clock.monotonic_s()
             self.busy_s += max(now_s - began_s, least_s)
             finish_s = max(finish_s, began_s - CATCH_UP_S) + least_s  # on the node that this one stands for
             if now_s < finish_s:
@@ -277,7 +278,7 @@ class TaskProcess:
             time.sleep(PERIOD_S)
             passed = zip(self.setting["inputs"], self.received, strict=True)
             came = {str(port): meter.count_bytes for port, meter in passed}
-            _say({"at_s": time.monotonic(), "frames": self.done, "busy_s": self.busy_s, **came})
+            _say({"at_s": clock.monotonic_s(), "frames": self.done, "busy_s": self.busy_s, **came})
 
 
 def _thread(run: Callable[..., None], *args: Any) -> None:

@@ -6,9 +6,10 @@ becomes a message. So worker and gateway speak gRPC alike, with the same checks 
 
 import json
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import grpc  # type: ignore[import-untyped]
 from google.protobuf import (  # type: ignore[import-untyped]
@@ -20,6 +21,7 @@ from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped
 
 from edgewise.errors import ProtocolError, ScenarioError
 from edgewise.runtime import http
+from edgewise.runtime.http.messages import address_of
 from edgewise.runtime.protocol.messages import (
     DTYPES,
     REMAINING,
@@ -36,6 +38,7 @@ CONTENTS = {
     "UINT32": "uint_contents", "UINT64": "uint64_contents", "FP32": "fp32_contents",
     "FP64": "fp64_contents", "BYTES": "bytes_contents",
 }  # fmt: skip
+CLIENT: ContextVar[str] = ContextVar("client", default="")  # of the call that this task answers
 TRAILING = ("retry-after",)  # headers of a refusal that are passed on as trailing metadata
 CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED,
@@ -52,6 +55,7 @@ async def serve_grpc(
     port: int = 0,
     max_body_bytes: int = http.MAX_BODY_BYTES,
     tls: tuple[Path, Path] | None = None,
+    bodies: http.Bodies | None = None,
 ) -> "GrpcServer":
     """Listen; port 0 takes a free one.
 
@@ -60,13 +64,14 @@ async def serve_grpc(
         host, port: where.
         max_body_bytes: largest message.
         tls: PEM files of certificate and key.
+        bodies: messages under way count as bodies do, beside those of HTTP; None: by themselves.
     Raises:
         ScenarioError: the address or a TLS file cannot be used.
     """
     most = max_body_bytes + 2**16
     sizes = [("grpc.max_receive_message_length", most), ("grpc.max_send_message_length", most)]
     server = grpc.aio.server(options=[*sizes, ("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((_Calls(handler).rpcs(),))
+    server.add_generic_rpc_handlers((_Calls(handler, bodies or http.Bodies(http.BODIES_BYTES)).rpcs(),))
     try:
         if tls is None:
             bound = server.add_insecure_port(f"{host}:{port}")
@@ -105,8 +110,8 @@ class _Refused(Exception):
 class _Calls:
     """The service's methods, in terms of a handler."""
 
-    def __init__(self, handler: http.Handler) -> None:
-        self._handler = handler
+    def __init__(self, handler: http.Handler, bodies: http.Bodies) -> None:
+        self._handler, self._bodies = handler, bodies
 
     def rpcs(self) -> Any:
         """Method handlers for grpc."""
@@ -175,9 +180,13 @@ class _Calls:
         return ParseDict(found, reply(), ignore_unknown_fields=True)
 
     async def _infer(self, message: Any, headers: dict[str, str]) -> Any:
-        more, body = _to_body(message)
-        path = f"{_path(message.model_name, message.model_version)}/infer"
-        answer = await self._call("POST", path, {**headers, **more}, body)
+        self._bodies.take(size := message.ByteSize())
+        try:
+            more, body = _to_body(message)
+            path = f"{_path(message.model_name, message.model_version)}/infer"
+            answer = await self._call("POST", path, {**headers, **more}, body)
+        finally:
+            self._bodies.give_back(size)
         return _to_message(decode_response(answer.headers, answer.body))
 
     async def _ok(self, path: str, headers: dict[str, str]) -> bool:
@@ -196,7 +205,8 @@ class _Calls:
     async def _call(
         self, method: str, path: str, headers: dict[str, str], body: bytes = b""
     ) -> http.Response:
-        answer = await self._handler(http.HttpRequest(method, path, headers, body))
+        request = http.HttpRequest(method, path, headers, body, client=CLIENT.get())
+        answer = await self._handler(request)
         if answer.status >= 300:
             try:
                 message = json.loads(answer.body)["error"]
@@ -207,7 +217,9 @@ class _Calls:
 
 
 def _headers(context: Any) -> dict[str, str]:
-    """Metadata as headers, and the call's own deadline as the query's remaining time."""
+    """Metadata as headers, and the call's own deadline as the query's remaining time; notes who asks."""
+    peer = unquote(context.peer()).partition(":")[2]  # after "ipv4:" or "ipv6:"
+    CLIENT.set(address_of(peer.rpartition(":")[0].strip("[]")))
     headers = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
     left_s = context.time_remaining()
     if left_s is not None and REMAINING not in headers:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from edgewise.errors import ProtocolError
+from edgewise.model.values import MOST_S
 from edgewise.runtime.protocol.tensors import (
     DTYPES,
     MAX_ELEMENTS,
@@ -295,12 +296,13 @@ def stated_in(body: bytes, what: str) -> dict[str, Any]:
     return found
 
 
-def number(value: Any, name: str, least: float = 0.0, most: float = MOST) -> float:
-    """A finite number.
+def number(value: Any, name: str, least: float = 0.0, most: float | None = None) -> float:
+    """A finite number; of seconds, whose names end so, no more than a scenario may have.
 
     Raises:
         ProtocolError: it is none from `least` to `most`.
     """
+    most = most if most is not None else MOST_S if name.endswith("_s") else MOST
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise ProtocolError(f"{name}: {str(value)[:80]!r} is not a number from {least:g} to {most:g}")
     return float(value)

@@ -9,10 +9,10 @@ Names and shapes are those of Triton's extensions `model_configuration`, `statis
 models are neither loaded nor unloaded here. One inference is one query, whatever its rows.
 """
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
+from edgewise.runtime import clock
 from edgewise.runtime.protocol.messages import flag, stated_in
 
 EXTENSIONS = ("model_configuration", "statistics")
@@ -64,7 +64,7 @@ class Statistics:
         count, total_s = self._batches.get(len(waits_s), (0, 0.0))
         self._batches[len(waits_s)] = count + 1, total_s + run_s
         self._queue = self._queue[0] + len(waits_s), self._queue[1] + sum(waits_s)
-        self._last_ms = int(time.time() * 1e3)
+        self._last_ms = int(clock.unix_s() * 1e3)
 
     def answered(self, good: bool, took_s: float) -> None:
         """A query was answered."""

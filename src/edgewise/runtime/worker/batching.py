@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from edgewise.errors import ProtocolError
+from edgewise.runtime import clock
 from edgewise.runtime.http.messages import Later
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol.messages import InferRequest, InferResponse
@@ -80,8 +81,8 @@ class Line:
 
     def _go(self) -> None:
         """Run what is due."""
-        until_s = time.monotonic() + TURN_S
-        while not self.busy and time.monotonic() < until_s:
+        until_s = clock.monotonic_s() + TURN_S
+        while not self.busy and clock.monotonic_s() < until_s:
             due = [member for member in self.members if member.waits and member.left_s() <= 0.0]
             if not due:
                 break
@@ -152,7 +153,7 @@ class Batcher:
 
         Args:
             request: checked against the model.
-            expires_s: `time.monotonic()` after which nobody wants the answer.
+            expires_s: `runtime.clock.monotonic_s` after which nobody wants the answer.
             priority: larger goes first.
             order: of one priority, smaller goes first; of one order, whoever came first.
         Raises:
@@ -165,7 +166,7 @@ class Batcher:
         rows = len(next(iter(request.inputs.values()))) if key else self._max_batch
         answer: Later[InferResponse] = Later()
         small = sum([array.nbytes for array in request.inputs.values()]) <= SMALL_BYTES
-        now_s, span = time.monotonic(), self._tracing.here()
+        now_s, span = clock.monotonic_s(), self._tracing.here()
         waiting = _Waiting(request, expires_s, now_s, rows, small, key, answer, span)
         self._line.arrivals += 1
         entry = (-priority, order, self._line.arrivals, waiting)
@@ -200,7 +201,7 @@ class Batcher:
             return 0.0
         limit_s = 2.0 * self._timeout_s
         due_s = [w.queued_s + 0.5 * min(limit_s, w.expires_s - w.queued_s) for *_, w in self._heap]
-        return min(due_s) - time.monotonic()
+        return min(due_s) - clock.monotonic_s()
 
     def run_next(self) -> None:
         """Run the next batch, in place or in the thread."""
@@ -226,7 +227,7 @@ class Batcher:
     def _begin(self, batch: Sequence[_Waiting]) -> float:
         """Take the server; when."""
         self._running, self._line.busy = len(batch), True
-        return time.monotonic()
+        return clock.monotonic_s()
 
     def _timed(self, batch: Sequence[_Waiting], clock: Callable[[], float]) -> Answers:
         """Run it, and remember how long that takes."""
@@ -246,7 +247,7 @@ class Batcher:
                 _fail(waiting, error)
             return
         self._running, self._line.busy = 0, False
-        ended_s = time.monotonic()
+        ended_s = clock.monotonic_s()
         self._metrics.ran(ended_s - began_s, [began_s - waiting.queued_s for waiting in batch])
         for waiting in batch if self._tracing.on else ():
             self._tracing.past("queue", waiting.span, waiting.queued_s, began_s)
@@ -272,7 +273,7 @@ class Batcher:
     def _take(self) -> list[_Waiting]:
         """The next batch: the head of the queue, and those right behind it that fit with it."""
         batch: list[_Waiting] = []
-        rows, now_s = 0, time.monotonic()
+        rows, now_s = 0, clock.monotonic_s()
         while self._heap:
             head = self._heap[0][-1]
             if now_s > head.expires_s:

@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from edgewise.errors import EdgewiseError, ScenarioError
 from edgewise.model.work import TaskGraph
+from edgewise.policies import USUAL
 from edgewise.runtime import http
 from edgewise.runtime.metrics import page
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
@@ -77,7 +78,7 @@ class Cut:
     power_ops: float
     link_bps: float
     rate_qps: float
-    policy: str = "nona-queues"
+    policy: str = USUAL["split"]
 
     def with_seconds(self, seconds: Mapping[str, float]) -> Cut:
         """With measured costs; tasks that were not measured cost nothing."""

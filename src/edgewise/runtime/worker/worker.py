@@ -13,7 +13,6 @@ answered 504 and not run.
 
 import asyncio
 import math
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -22,7 +21,7 @@ from urllib.parse import quote
 from edgewise.core.grants import Grants
 from edgewise.core.sojourns import Sojourns
 from edgewise.errors import ProtocolError
-from edgewise.runtime import http
+from edgewise.runtime import clock, http
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol import triton
@@ -158,7 +157,7 @@ class LiveWorker:
             except ProtocolError as error:
                 response = http.failure(error.status, str(error))
             self.tracing.note(model=self.model.name, status=response.status)
-        took_s = time.monotonic() - request.received_s
+        took_s = clock.monotonic_s() - request.received_s
         self.metrics.answered(response.status, took_s)
         if response.status == 200:
             self._sojourns.note(took_s)
@@ -184,7 +183,7 @@ class LiveWorker:
             headers, body = encode_response(*form)
         else:
             headers, body = await asyncio.to_thread(encode_response, *form)
-        headers[TOOK], headers[QUEUED] = f"{time.monotonic() - request.received_s:.6f}", str(self.queued)
+        headers[TOOK], headers[QUEUED] = f"{clock.monotonic_s() - request.received_s:.6f}", str(self.queued)
         return http.Response(200, body, headers)
 
 
@@ -213,11 +212,11 @@ class Reservations:
 
     Args:
         capacity_qps: normalised load that may be granted (ASET's C_v).
-        clock: seconds.
+        now: seconds.
     """
 
-    def __init__(self, capacity_qps: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.grants, self._clock = Grants(capacity_qps), clock
+    def __init__(self, capacity_qps: float, now: Callable[[], float] = clock.monotonic_s) -> None:
+        self.grants, self._clock = Grants(capacity_qps), now
 
     @property
     def total_qps(self) -> float:

@@ -95,7 +95,7 @@ class Holders:
         """The run is over, and what is held then is held to its end."""
         total = totals(self._nodes)
         if self.place is not None:
-            bandwidth_bps = self.place.network.bandwidth_bps
+            bandwidth_bps = self.place.whole_bps
             total += [
                 Held(name, "", TOTAL, bps=float(bandwidth_bps[link])) for link, name in self._links.items()
             ]

@@ -31,6 +31,7 @@ from edgewise.core.place import (
     StartPipeline,
     StopPipeline,
 )
+from edgewise.core.place.core import reserving_of
 from edgewise.core.pulls import Pulls
 from edgewise.core.split.core import ServerChanged
 from edgewise.model.pipelines import Network
@@ -49,9 +50,12 @@ from edgewise.sim.streams.tables import Outcome
 
 
 class Rank(IntEnum):
-    """At equal times: what ends gives back first, then changes are heard of, then work comes, then ticks."""
+    """At equal times: what ends gives back first, then changes are heard of, then work comes, then ticks.
 
-    ENDED, FAILED, NEWS, CLOSED, OPENED, TICK = range(6)
+    Who waits for room that work of the same kind has left hears of it last, when it is known who else came.
+    """
+
+    ENDED, FAILED, NEWS, CLOSED, OPENED, TICK, ROOM = range(7)
 
 
 class WorkPart(Protocol):
@@ -115,18 +119,25 @@ class GraphsPart(Bystander):
     Args:
         world: before its first query.
         nodes: (S,) names of the servers' nodes.
+        end_s: of the run; queries that are under way then go on.
         lag_s: after which the scheduler hears that a server went down or came up.
         wires: links that others use too, with the route over them that each station of the world stands for.
+    Attributes:
+        busy_s: (S,) seconds of the run in which servers worked, once it is over.
     """
+
+    busy_s: Floats
 
     def __init__(
         self,
         world: SplitWorld,
         nodes: Sequence[str],
+        end_s: float,
         lag_s: float,
         wires: tuple[Wires, dict[str, int]] | None = None,
     ) -> None:
-        self.world, self._nodes, self._lag_s = world, tuple(nodes), lag_s
+        self.world, self._nodes, self._end_s, self._lag_s = world, tuple(nodes), end_s, lag_s
+        self._over = False
         self._news: deque[ServerChanged] = deque()
         self._wire = None
         if wires is not None:
@@ -163,6 +174,11 @@ class GraphsPart(Bystander):
 
     def _reach(self, to_s: float) -> bool:
         """Whether `to_s` is reached, and no tensor comes before."""
+        if to_s > self._end_s and not self._over:
+            if not self._reach(self._end_s):
+                return False
+            self._over = True
+            self.busy_s = self.world.engine.tallies()["busy_s"][: self.world.servers]
         self.world.run(min(to_s, self._before_s()))
         return self._before_s() >= to_s
 
@@ -348,7 +364,7 @@ class PullsPart(Bystander):
     """
 
     def __init__(self, scenario: Scenario, wires: Wires) -> None:
-        self.pulls = Pulls(wires.net.links.capacity_bps, self._reserve)
+        self.pulls = Pulls(wires.net.links.capacity_bps, reserving_of(scenario).kept, self._reserve)
         self._wires, self._scenario = wires, scenario
         self._changes = deque[LinkChange]()  # of ways that are pulled over, down or up
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from edgewise.core.guard import Guard, begin
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.one_world import batched
@@ -122,9 +123,10 @@ def outages(scenario: Scenario) -> Outages:
     return found
 
 
-def orchestrating(sites: RequestSites, policy: ReplicaPolicy, ledger: NodeLedger) -> OrchestrateCore:
+def orchestrating(
+    sites: RequestSites, policy: ReplicaPolicy, ledger: NodeLedger, guard: Guard | None = None
+) -> OrchestrateCore:
     """The core that orchestrates, on a ledger of all nodes."""
-    policy, services = batched(policy), sites.services
-    policy.reset(sites.system, Key(0))
+    asked, services = begin(batched(policy), sites.system, Key(0)), sites.services
     most = services.spec.nodes_per_frame
-    return OrchestrateCore(sites.system, services.holds, policy, ledger, services.nodes, nodes_per_frame=most)
+    return OrchestrateCore(sites.system, services.holds, asked, ledger, services.nodes, guard, most)

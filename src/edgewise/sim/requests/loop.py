@@ -13,7 +13,7 @@ from edgewise.core.dispatch import desks
 from edgewise.core.dispatch.desks import JUDGED, OUTCOMES
 from edgewise.core.dispatch.request_rules import CLOUD, possible
 from edgewise.core.orchestrate import HOLD
-from edgewise.policies.dispatch.requests.rules import by_rule
+from edgewise.policies.requests.rules import by_rule
 from edgewise.sim.links import riders
 from edgewise.sim.links.net import MESSAGES
 from edgewise.sim.links.riders import OnWire
@@ -70,7 +70,8 @@ def go_on(x: RequestRun, on: OnWire, to_s: float) -> int:
                 return LINKS
             c.next_s = riders.next_s(on)
             limit_s = min(to_s, c.next_s)
-        if c.events + c.waiting + SPARE > x.events.size:
+        c.lacks = c.waiting + SPARE
+        if c.events + c.lacks > x.events.size:
             return ROOM
         if x.notes.size and c.notes + SPARE + c.servers * x.desks.desk.size > x.notes.size:
             return NOTED
@@ -171,6 +172,7 @@ def decide(x: RequestRun, on: OnWire, i: int, why: int) -> int:
     if c.rule:
         station = by_rule(x.desks.system, x.desks.seen, d, d, x.memory)
         if possible(x.desks.seen, d, d, station):
+            c.ruled += 1
             obey(x, on, i, station)
             return THERE
     c.head = i
@@ -217,7 +219,8 @@ def send(x: RequestRun, on: OnWire, i: int, server: int) -> None:
 def take_in(x: RequestRun, on: OnWire) -> bool:
     """Messages that are there, or were dropped by a link on their way; whether there was room."""
     c = x.clock[0]
-    if c.events + on.net.many[on.net.sinks + on.sink] > x.events.size:
+    c.lacks = on.net.many[on.net.sinks + on.sink]
+    if c.events + c.lacks > x.events.size:
         return False
     what, at_s, lost = riders.take_there(on)
     for j in range(what.size):

@@ -67,12 +67,12 @@ def same(x: RequestRun, news: int) -> bool:
 
 @kernel
 def hear(x: RequestRun, news: int) -> int:
-    """Sites hear how many requests replicas have; as `go_on` returns."""
+    """Sites hear how many requests replicas have, of those that answer; as `go_on` returns."""
     x = held(x)
     for j in range(x.tellers[news]):
         t = x.told[news, j]
         x.server[t.server].broken = t.down
-        for d in range(x.row_of.shape[0]):
+        for d in range(x.row_of.shape[0] if t.up else 0):
             tell(x, d, x.row_of[d, t.server], t.queued)
     for j in range(x.clock[0].servers):
         if not x.server[x.alive[j]].wanted:

@@ -148,10 +148,11 @@ class ReplicaQueues:
         """Of a replica that there is or was."""
         return self._names[row]
 
-    def make_room(self, events: int = 0) -> None:
-        """Make room for twice as many events, or for so many more."""
-        held = self._run.events.size
-        self._run = self._run._replace(events=longer(self._run.events, 2 * held + events))
+    def make_room(self, events: int) -> None:
+        """Make room for so many more events; where there is none, for twice as many as there was."""
+        held, needed = self._run.events.size, int(self._run.clock["events"][0]) + events
+        if needed > held:
+            self._run = self._run._replace(events=longer(self._run.events, max(needed, 2 * held)))
 
     def row(self, name: str) -> int:
         """The other way."""
@@ -216,8 +217,7 @@ class ReplicaQueues:
 
     def left(self, i: int, at_s: float, dropped: bool, queued: int) -> None:
         """What becomes of a request among queries is known."""
-        if self.run.clock[0].events == self.run.events.size:
-            self.make_room()
+        self.make_room(1)
         compiled.left(self.run, i, at_s, dropped, queued)
 
     def look(self, queue: Floats) -> None:
@@ -247,8 +247,7 @@ class ReplicaQueues:
         return [server for server in self.replicas.values() if server.station == node + 1]
 
     def _start(self, server: ReplicaServer, there_s: float) -> None:
-        if self.run.clock[0].events == self.run.events.size:
-            self.make_room()
+        self.make_room(1)
         compiled.start(self.run, server.row, there_s + self.system.start_delay_s)
 
     def _new(self, n: int, s: int) -> ReplicaServer:

@@ -131,7 +131,7 @@ def work(x: RequestRun, i: int, machine: int) -> None:
     cores, memory_bytes = holds(x, i)
     x.free[machine, 0] -= cores
     x.free[machine, 1] -= memory_bytes
-    at.machine, at.begun, r.state = machine, c.begun, WORKED_ON
+    at.machine, at.begun, at.until_s, r.state = machine, c.begun, c.now_s + took_s, WORKED_ON
     c.begun += 1
     s.working += 1
     push(x, c.now_s + took_s, ENDED, i)
@@ -166,7 +166,9 @@ def reply(x: RequestRun, on: OnWire, i: int) -> None:
         riders.send(on, i, x.route[1, r.site, station], c.now_s, back_s, bits)
     else:
         end_s = c.now_s + x.answer_s[r.service, station] + back_s
-        judge(x, i, end_s)
+        r.state = SENT
+        if end_s < c.end_s:  # else it is on its way back when the run ends
+            judge(x, i, end_s)
         hear_back(x, i, end_s, DONE, took_s)
 
 
@@ -175,7 +177,9 @@ def release(x: RequestRun, i: int) -> None:
     """A request holds nothing any more."""
     x = held(x)
     at = x.stands[i]
-    x.server[at.server].working -= 1
+    s = x.server[at.server]
+    s.working -= 1
+    x.worked_s[s.service, s.station] -= max(at.until_s - x.clock[0].now_s, 0.0)  # what a failure cut off
     cores, memory_bytes = holds(x, i)
     if x.desks.system.returns_cpu or x.request[i].station == CLOUD:
         x.free[at.machine, 0] += cores
@@ -216,7 +220,7 @@ def judge(x: RequestRun, i: int, end_s: float) -> None:
     """A request ends with an answer."""
     r = x.request[i]
     r.end_s, r.state = end_s, IN_TIME if in_time(end_s, r.deadline_s) else LATE
-    count(x, DONE_IN_TIME if r.state == IN_TIME else DONE_LATE, 1.0)
+    count_at(x, DONE_IN_TIME if r.state == IN_TIME else DONE_LATE, 1.0, end_s)
 
 
 @kernel
@@ -229,5 +233,10 @@ def drop(x: RequestRun, i: int) -> None:
 @kernel
 def count(x: RequestRun, column: int, number: float) -> None:
     """Add to a column of the frame."""
-    c = x.clock[0]
-    x.tally[min(int(c.now_s / c.frame_s), x.tally.shape[0] - 1), column] += number
+    count_at(x, column, number, x.clock[0].now_s)
+
+
+@kernel
+def count_at(x: RequestRun, column: int, number: float, at_s: float) -> None:
+    """Add to a column of the frame of that time."""
+    x.tally[min(int(at_s / x.clock[0].frame_s), x.tally.shape[0] - 1), column] += number

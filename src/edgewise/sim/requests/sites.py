@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,11 +18,12 @@ import numpy as np
 from edgewise.arrays import Floats, Records
 from edgewise.core.dispatch.events import ReplicaChanged, ReplicaForgotten, RequestEvent
 from edgewise.core.dispatch.requests import DeskRoom, RequestCore
+from edgewise.core.guard import Decided, Guard
 from edgewise.core.orchestrate import RequestPolicy, Requests
 from edgewise.core.orchestrate.core import ReplicaSeen, RequestsCounted
 from edgewise.errors import PolicyError
 from edgewise.model.services import Services
-from edgewise.policies.dispatch.requests.rules import KernelDispatch, by_rule
+from edgewise.policies.requests.rules import KernelDispatch, by_rule
 from edgewise.sim.links import riders
 from edgewise.sim.links.wires import Wires, no_wire
 from edgewise.sim.requests import loop
@@ -70,9 +72,11 @@ class RequestSites:
         frames: how long news are gathered and what is counted, in frames.
         news: of other sites' requests and of replicas.
         beside: what is there, if it is not alone.
+        guard: asks the policies of all sites.
         notes: places for what sites are told and say until it is read, as it goes on; 0: nobody reads it.
     Attributes:
         cores: of each site.
+        guard: asks the policies of all sites.
         tally: (F, COLUMNS) counts and bytes of each frame.
         queues: replicas and nodes as they are.
         log: what sites were told and said, if it is noted.
@@ -93,6 +97,7 @@ class RequestSites:
         news: News,
         beside: Beside = ALONE,
         notes: int = 0,
+        guard: Guard | None = None,
     ) -> None:
         images, wires, guests = beside
         self.services, self.system, self.news = services, services.system, news
@@ -104,7 +109,10 @@ class RequestSites:
             )
         rows = k.request_rows(self.system, requests)[0]
         room = DeskRoom(services, np.arange(self.system.sites), seed, rows.size)
-        self.cores = [RequestCore(services, b, policy, seed, room=room) for b, policy in enumerate(made)]
+        self.guard = guard or Guard()
+        self.cores = [
+            RequestCore(services, b, policy, seed, self.guard, room) for b, policy in enumerate(made)
+        ]
         memory = [compiled(core.adviser.policy) for core in self.cores]
         times = {
             "seed": seed & 0xFFFFFFFFFFFFFFFF, "period_s": news.period_s, "lag_s": news.lag_s,
@@ -138,6 +146,11 @@ class RequestSites:
     def rows(self) -> Records:
         """(R,) `REQUEST`, what became of each."""
         return self.queues.run.request
+
+    def decided(self) -> Decided:
+        """How often the policies of all sites were to decide, also in compiled code."""
+        asked = self.guard.decided(self.cores[0].adviser.policy)
+        return replace(asked, questions=asked.questions + int(self.queues.run.clock["ruled"][0]))
 
     @property
     def now_s(self) -> float:
@@ -256,7 +269,7 @@ class RequestSites:
     def _answer(self, stop: int) -> None:
         clock = self.queues.run.clock[0]
         if stop == Stop.ROOM:
-            self.queues.make_room()
+            self.queues.make_room(int(clock.lacks))
         elif stop == Stop.LINKS:
             assert self._wires is not None, "who sends messages has links"
             self._wires.grow()

@@ -12,7 +12,7 @@ from edgewise.arrays import Bools, Floats, Ints, Records, records
 from edgewise.core.dispatch.desks import Desks
 from edgewise.core.dispatch.request_rules import CLOUD
 from edgewise.model.services import Services
-from edgewise.sim.slots.replica_state import COLUMNS
+from edgewise.sim.slots.replica_state import COLUMNS, WORKED_ON
 
 NONE = -1
 # What happens at one time happens in this order: news are heard as they are gathered.
@@ -51,15 +51,17 @@ NOTE = np.dtype(
     + [(name, "i8") for name in ("kind", "desk", "request", "row", "value")]
 )
 TOLD = np.dtype([(name, "i8") for name in ("server", "wanted", "up", "queued", "down")])
-# Of each request: where it was sent, the machine on which it is worked on, who waits behind it, and of all
-# that were begun the how-manieth it is; what its replica says with the answer that is on its way (`back`).
+# Of each request: where it was sent, the machine on which it is worked on, until when, who waits behind it,
+# and of all that were begun the how-manieth it is; what its replica says with the answer on its way (`back`).
 STANDS = np.dtype(
-    [("took_s", "f8")] + [(name, "i8") for name in ("server", "machine", "behind", "begun", "back", "queued")]
+    [("took_s", "f8"), ("until_s", "f8")]
+    + [(name, "i8") for name in ("server", "machine", "behind", "begun", "back", "queued")]
 )
 # next_s: no message is there before; calm_s: nothing else happens before. arrived: so many requests came.
 # events, servers: so many there are. waiting: requests in queues. at: where in the heap the latest event was
 # put. head: a request that Python decides, or hands on. asked: what it has decided. told: news that Python
-# hears. notes: so many there are. rule: whether all sites decide by `by_rule`. wired: links are shared.
+# hears. notes: so many there are. rule: whether all sites decide by `by_rule`, ruled: how often.
+# wired: links are shared. lacks: for so many more events there is to be room.
 CLOCK = np.dtype(
     [
         (name, "f8")
@@ -67,7 +69,7 @@ CLOCK = np.dtype(
     ]
     + [("seed", "u8")]
     + [(name, "i8") for name in ("requests", "arrived", "events", "number", "begun", "waiting", "servers")]
-    + [(name, "i8") for name in ("at", "head", "asked", "told", "rule", "wired", "notes")]
+    + [(name, "i8") for name in ("at", "head", "asked", "told", "rule", "ruled", "wired", "notes", "lacks")]
 )
 
 
@@ -149,6 +151,15 @@ def new_run(
         np.zeros((frames, COLUMNS)), records((news, 0), TOLD), np.zeros(news, np.int64),
         records((notes,), NOTE), memory,
     )  # fmt: skip
+
+
+def worked_until(x: RequestRun, end_s: float) -> Floats:
+    """(S, K) seconds that replicas have worked on requests, without what is done after `end_s`."""
+    found, under_way = x.worked_s.copy(), x.request["state"] == WORKED_ON
+    server = x.server[x.stands["server"][under_way]]
+    after_s = np.maximum(x.stands["until_s"][under_way] - end_s, 0.0)
+    np.subtract.at(found, (server["service"], server["station"]), after_s)
+    return found
 
 
 def longer(array: Any, size: int) -> Any:

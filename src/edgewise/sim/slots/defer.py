@@ -115,7 +115,8 @@ class DeferralWorlds:
             raise PolicyError(f"all {self.worlds.slots} slots have passed; call reset()")
         if starts.shape != self._pool.state.shape or starts.dtype != np.bool_:
             raise PolicyError(
-                f"starts must be booleans of shape {self._pool.state.shape}, got {starts.shape}"
+                f"starts must be booleans of shape {self._pool.state.shape}, "
+                f"got {starts.dtype} of {starts.shape}"
             )
         wrong = starts & (self._pool.state != STARTABLE)
         if wrong.any():
@@ -167,7 +168,7 @@ def simulate(
     asked = batched(policy)
     asked.reset(Slots(worlds.slot_s, worlds.total.size), Key(seed))
     while not loop.done:
-        loop.step(asked.decide(loop.view()))
+        loop.step(np.asarray(asked.decide(loop.view())) != 0)
     return loop.outcome()
 
 

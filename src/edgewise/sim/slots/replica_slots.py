@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import held, inner, kernel
-from edgewise.core.dispatch.request_rules import possible
+from edgewise.core.dispatch.request_rules import CLOUD, possible
 from edgewise.core.ledger import has_room
-from edgewise.core.orchestrate import ReplicaView
+from edgewise.core.orchestrate import HOLD, ReplicaView
 from edgewise.core.orchestrate.counting import AT_ONCE, NOTHING, keeps, may_change, removal
 from edgewise.model.orchestration import System
-from edgewise.policies.dispatch.requests.features import by_weights
-from edgewise.policies.dispatch.requests.rules import at_sites, by_rule, rule_at_sites, weights_at_sites
+from edgewise.policies.requests.features import by_weights
+from edgewise.policies.requests.rules import at_sites, by_rule, rule_at_sites, weights_at_sites
 from edgewise.sim.slots.replica_kernels import arrive, cloud_noise_s, hold_replica, imbalance, send, work
 from edgewise.sim.slots.replica_state import IMAGE_BYTES, ReplicaBatch, Truth
 
@@ -84,14 +84,18 @@ def pass_all(system: System, seen: ReplicaView, truth: Truth, stations: Ints, sl
 
 
 @inner
-def goes_on(system: System, x: ReplicaBatch, world: int, stations: Ints, slots: Ints, wrong: Ints) -> bool:
-    """Pass one slot of a world under (B,) stations; False, and `wrong` 1, where they are not possible."""
-    for b in range(stations.size):
-        if not possible(x.seen, world, b, stations[b]):
-            wrong[world] = 1
-            return False
-    pass_slot(system, x, world, stations, slots[world])
-    slots[world] += 1
+def goes_on(system: System, x: ReplicaBatch, world: int, span: Any) -> bool:
+    """Pass one slot of a world of a `Span` under its stations; False where one is not possible."""
+    for b in range(span.stations.shape[1]):
+        head = x.seen.site[world, b].head >= 0
+        span.asked[world] += head
+        if not possible(x.seen, world, b, span.stations[world, b]):
+            span.wrong[world] += 1
+            if span.strict:
+                return False
+            span.stations[world, b] = CLOUD if head else HOLD
+    pass_slot(system, x, world, span.stations[world], span.slots[world])
+    span.slots[world] += 1
     return True
 
 
@@ -104,7 +108,8 @@ class Span(NamedTuple):
         until: the first slot not to pass; a world also stops where a queue may overflow.
         memory: of who decides.
         stations: (W, B) for its decisions.
-        wrong: (W,) 1 where a decision was not possible; that world stops.
+        asked, wrong: (W,) decisions, and of these such that were not possible: the cloud stands in.
+        strict: a world stops there instead.
     """
 
     first: int
@@ -113,7 +118,9 @@ class Span(NamedTuple):
     until: int
     memory: Any
     stations: Ints
+    asked: Ints
     wrong: Ints
+    strict: bool
 
 
 @kernel(allocates=False, nogil=True)
@@ -123,7 +130,7 @@ def pass_by_rule(system: System, seen: ReplicaView, truth: Truth, span: Span) ->
     for world in range(span.first, span.end):
         while span.slots[world] < span.until and queues_fit(x.truth, world):
             rule_at_sites(p, x.seen, world, span.memory, span.stations[world])
-            if not goes_on(p, x, world, span.stations[world], span.slots, span.wrong):
+            if not goes_on(p, x, world, span):
                 break
 
 
@@ -134,7 +141,7 @@ def pass_by_weights(system: System, seen: ReplicaView, truth: Truth, span: Span)
     for world in range(span.first, span.end):
         while span.slots[world] < span.until and queues_fit(x.truth, world):
             weights_at_sites(p, x.seen, world, span.memory, span.stations[world])
-            if not goes_on(p, x, world, span.stations[world], span.slots, span.wrong):
+            if not goes_on(p, x, world, span):
                 break
 
 
@@ -158,7 +165,7 @@ def _passing(rule: Callable[..., int]) -> Callable[..., None]:
         for world in range(span.first, span.end):
             while span.slots[world] < span.until and queues_fit(x.truth, world):
                 decide_at_sites(p, x.seen, world, span.memory, span.stations[world])
-                if not goes_on(p, x, world, span.stations[world], span.slots, span.wrong):
+                if not goes_on(p, x, world, span):
                     break
 
     return pass_deciding

@@ -22,6 +22,8 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import numba
+from edgewise.core.dispatch.requests import IMPOSSIBLE
+from edgewise.core.guard import Guard
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.core.orchestrate import (
@@ -34,7 +36,9 @@ from edgewise.core.orchestrate import (
 )
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.orchestration import System
+from edgewise.policies.requests.rules import KernelDispatch
 from edgewise.sim.slots import replica_state as k
+from edgewise.sim.slots.guarded import GuardedRequests
 from edgewise.sim.slots.replica_slots import (
     Span,
     pass_all,
@@ -180,28 +184,37 @@ class ReplicaWorlds:
         truth = self.state.truth
         return SlotResult(truth.ended[:, 0].copy(), truth.ended[:, 1].copy(), truth.links["imbalance"].copy())
 
-    def run(self, rule: Any, memory: Any, until: int) -> None:
+    def run(self, rule: Any, memory: Any, until: int, guard: Guard | None = None) -> None:
         """Pass slots up to `until` (not included), with a compiled dispatch: no Python in between.
 
         Args:
             rule: kernel rule(system, view, world, b, memory) -> station or HOLD, for site b with a head.
             memory: arrays of the kernel's own.
+            guard: counts decisions that cannot be carried out; these requests go to the cloud.
         Raises:
-            PolicyError: a decision cannot be carried out; the worlds are of no use then.
+            PolicyError: the kernel raises, or without a guard: a decision cannot be carried out; the worlds
+                are of no use then.
         """
         self._refuse_end()
         slots = np.full(len(self._seeds), self.slot)
-        wrong = np.zeros(len(self._seeds), dtype=np.int64)
+        asked, wrong = np.zeros((2, len(self._seeds)), dtype=np.int64)
         stations = np.empty(self.view.site.shape, dtype=np.int64)
         while slots.min() < until:
             self._grow()
-            self._in_threads(passing(rule), slots, until, memory, stations, wrong)
-            if wrong.any():
+            try:
+                self._in_threads(passing(rule), slots, until, memory, stations, asked, wrong, guard is None)
+            except Exception as error:  # foreign code
+                raise PolicyError(f"a compiled rule raised {type(error).__name__}: {error}") from error
+            if guard is None and wrong.any():
                 world = int(np.flatnonzero(wrong)[0])
                 raise PolicyError(
                     f"world {world}, slot {slots[world]}: a station that cannot serve the head was chosen"
                 )
         self.slot = until
+        if guard is not None:
+            guard.questions += int(asked.sum())
+            if wrong.any():
+                guard.replaced(IMPOSSIBLE, int(wrong.sum()))
 
     def outcome(self) -> ServiceOutcome:
         """What it came to so far."""
@@ -248,9 +261,10 @@ def simulate(
     orchestrate: ReplicaPolicy | None = None,
     look: Callable[[ReplicaView], None] | None = None,
 ) -> ServiceOutcome:
-    """Run two policies through every slot; a dispatcher with a kernel `rule` runs compiled.
+    """Run two policies through every slot; a dispatcher that is a kernel `rule` runs compiled.
 
     Args:
+        dispatch, orchestrate: may be under guard (`guarded`).
         look: is shown the view at the beginning of each frame, with the replicas that it has.
     Raises:
         PolicyError: a policy breaks its contract.
@@ -261,15 +275,17 @@ def simulate(
     dispatch.reset(worlds.system, key)
     if orchestrate is not None:
         orchestrate.reset(worlds.system, key)
-    rule = getattr(dispatch, "rule", None)
+    guard = dispatch.guard if isinstance(dispatch, GuardedRequests) else None
+    ruled: Any = dispatch.policy if isinstance(dispatch, GuardedRequests) else dispatch
+    own = getattr(ruled.decide, "__func__", None) is not KernelDispatch.decide  # by more than it
     while not worlds.done:
         if orchestrate is not None:
             worlds.scale(orchestrate.decide(worlds.view))
         if look is not None:
             look(worlds.view)
         frame_end = worlds.slot + worlds.system.frame_slots
-        if rule is not None:
-            worlds.run(rule, dispatch.memory, frame_end)  # type: ignore[attr-defined]
+        if not own:
+            worlds.run(ruled.rule, ruled.memory, frame_end, guard)
         while worlds.slot < frame_end:
             worlds.step(dispatch.decide(worlds.view))
     return worlds.outcome()
@@ -289,4 +305,4 @@ def decision_s(worlds: ReplicaWorlds, dispatch: Any, orchestrate: Any) -> dict[s
         used_s += time.perf_counter() - began
         heads += int((stations >= 0).sum())
         worlds.step(stations)
-    return {"dispatch": used_s / max(heads, 1), "orchestrate": scale_s}
+    return {"requests": used_s / max(heads, 1), "orchestrate": scale_s}

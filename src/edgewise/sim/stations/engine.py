@@ -8,7 +8,7 @@ engine.queries.done_s - engine.queries.sent_s
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,17 +37,17 @@ def longer(rows: Any, size: int) -> Any:
     return out.view(type(rows))
 
 
-def enlarged(world: k.StationWorld) -> k.StationWorld:
-    """The same world in arrays with twice the rows, where rows are taken as they are needed."""
+def enlarged(world: k.StationWorld, rows: Mapping[str, int]) -> k.StationWorld:
+    """The same world with so many rows of what grows (`GROWING`); never fewer than it has."""
+    more = world._replace(**{
+        part: longer(getattr(world, part), rows[name]) for name in rows for part in k.GROWING[name]
+    })  # fmt: skip
     c = world.clock[0]
-    growing = ("events", "items", "flights", "placement", "missing", "log")
-    more = world._replace(
-        **{name: longer(getattr(world, name), 2 * len(getattr(world, name))) for name in growing}
-    )
-    for name, used in (("item", c.items), ("flight", c.flights)):
-        rows, head = getattr(more, f"{name}s"), f"{name}_free"
-        free_list(rows, rows.size // 2, int(c[head]) if used < rows.size // 2 else -1)
-        c[head] = rows.size // 2
+    for name, head in (("items", "item_free"), ("flights", "flight_free")):
+        was, pool = len(getattr(world, name)), getattr(more, name)
+        if len(pool) > was:
+            free_list(pool, was, int(c[head]) if c[name] < was else -1)
+            c[head] = was
     return more
 
 
@@ -198,7 +198,7 @@ class GraphEngine:
     def come_back(self, item: int, at_s: float, lost: bool) -> None:
         """An item that was sent is there at `at_s`, or is lost on the way with its query."""
         if self.world.clock[0].events + self.plan.slack > self.world.events.size:
-            self.world = enlarged(self.world)
+            self._enlarge("events")
         come_back(self.world, item, max(at_s, self.now_s), lost)
 
     def advance(self, until_s: float) -> bool:
@@ -212,7 +212,7 @@ class GraphEngine:
                 until_s = min(until_s, self._carry(*take_sent(self.world)))
             status = self._loop(self.plan, self.world, float(until_s))
             if status == k.GROW:
-                self.world = enlarged(self.world)
+                self._enlarge(k.SHORT_OF[int(self.world.clock[0].short)])
             elif status == k.SENT:
                 continue
             elif status in (k.NO_ROUTE, k.NO_STATION):
@@ -223,6 +223,9 @@ class GraphEngine:
                 )
             else:
                 return bool(status == k.REACHED)
+
+    def _enlarge(self, name: str) -> None:
+        self.world = enlarged(self.world, {name: 2 * len(getattr(self.world, name))})
 
     def run(self) -> None:
         """Run until nothing is left to happen.

@@ -27,13 +27,18 @@ from edgewise.sim.stations.items import (
 from edgewise.sim.stations.state import (
     DECISION,
     DROPPED,
+    EVENTS,
     FINISH,
     FIRST_HOP,
+    FLIGHTS,
     GATHER,
     GROW,
+    ITEMS,
+    LOGGED,
     NO_ROUTE,
     NO_STATION,
     NONE,
+    NOTHING,
     ONWARD,
     OPEN,
     REACHED,
@@ -224,15 +229,18 @@ def handle(
 
 
 @kernel
-def short(p: GraphTables, world: StationWorld) -> bool:
-    """Whether one more step might not fit into the arrays."""
+def short(p: GraphTables, world: StationWorld) -> int:
+    """What might have no room for one more step, an index of `SHORT_OF`."""
     c = world.clock[0]
-    return bool(
-        c.events + p.slack > world.events.size
-        or c.items + p.slack > world.items.size
-        or c.flights + 1 > world.flights.size
-        or (c.logging and c.logged + p.slack > world.log.size)
-    )
+    if c.events + p.slack > world.events.size:
+        return int(EVENTS)
+    if c.items + p.slack > world.items.size:
+        return int(ITEMS)
+    if c.flights + 1 > world.flights.size:
+        return int(FLIGHTS)
+    if c.logging and c.logged + p.slack > world.log.size:
+        return int(LOGGED)
+    return int(NOTHING)
 
 
 @kernel
@@ -251,7 +259,8 @@ def advance_held(p: GraphTables, world: StationWorld, until_s: float, changes: R
             return int(c.error)
         if c.sent:
             return int(SENT)
-        if short(p, world):
+        c.short = short(p, world)
+        if c.short:
             return int(GROW)
         event_s = world.events[0].at_s if c.events > 0 else math.inf
         change_s = math.inf

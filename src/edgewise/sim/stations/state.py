@@ -32,18 +32,29 @@ TO_RATE, TO_DOWN, TO_UP, TO_DRAINING, TO_APPEAR = _codes(5)
 OPEN, DONE, DROPPED, RENEGED, LOST, REJECTED = _codes(6)
 # Why `advance` returns.
 REACHED, DECISION, GROW, NO_ROUTE, NO_STATION, SENT = _codes(6)
+# What grows as a run goes on, and the parts of `StationWorld` that do so together.
+GROWING = {
+    "events": ("events",),
+    "items": ("items",),
+    "flights": ("flights", "placement", "missing"),
+    "log": ("log",),
+}
+SHORT_OF = ("", *GROWING)
+NOTHING, EVENTS, ITEMS, FLIGHTS, LOGGED = _codes(5)
 
 CLOCK = np.dtype(
     [
         ("now_s", "f8"), ("seed", "u8"), ("events", "i8"), ("order", "i8"), ("query", "i8"), ("change", "i8"),
         ("item_free", "i8"), ("items", "i8"), ("flight_free", "i8"), ("flights", "i8"), ("logged", "i8"),
         ("logging", "i8"), ("pending", "i8"), ("error", "i8"), ("steps", "i8"), ("sent", "i8"),
+        ("short", "i8"),
     ],
     align=True,
 )  # fmt: skip
 """One record of counters: `query` and `change` are the next ones to come, `items` and `flights` are
 in use, `*_free` head their free lists, `pending` is the flight that waits for a placement (-1 none),
-`steps` counts events and arrivals, `sent` items at wired stations that nobody has taken yet."""
+`steps` counts events and arrivals, `sent` items at wired stations that nobody has taken yet,
+`short` what has no room for one more step, an index of `SHORT_OF`."""
 
 ITEM = np.dtype(
     [

@@ -53,8 +53,7 @@ def stacked(worlds: Sequence[StationWorld]) -> StationWorld:
 
 
 def _padded(world: StationWorld, worlds: Sequence[StationWorld]) -> StationWorld:
-    while len(world.events) < max(len(other.events) for other in worlds):
-        world = enlarged(world)  # all began with the same size
+    world = enlarged(world, {name: max(len(getattr(other, name)) for other in worlds) for name in k.GROWING})
     queries = longer(world.queries, max(other.queries.size for other in worlds))
     queries.sent_s[world.queries.size :] = np.inf
     changes = longer(world.changes, max(other.changes.size for other in worlds))
@@ -107,13 +106,17 @@ class Worlds:
                 )
             if not np.any(status == k.GROW):
                 return np.asarray(status == k.REACHED)
-            self._grow()
+            self._grow(status == k.GROW)
 
     def _view(self, b: int) -> StationWorld:
         return StationWorld(*(part[b] for part in self.world))
 
-    def _grow(self) -> None:
-        self.world = stacked([enlarged(self._view(b)) for b in range(len(self))])
+    def _grow(self, which: Bools) -> None:
+        worlds = [self._view(b) for b in range(len(self))]
+        for b in np.flatnonzero(which).tolist():
+            name = k.SHORT_OF[int(worlds[b].clock[0].short)]
+            worlds[b] = enlarged(worlds[b], {name: 2 * len(getattr(worlds[b], name))})
+        self.world = stacked(worlds)
 
     @property
     def pending(self) -> Ints:

@@ -376,7 +376,10 @@ def fail_worker(k: int, now_s: float, s: Streams, workers: Workers, seed: np.uin
     w.held = 0
     w.attached = 0
     for c in range(w.servers):
-        workers.servers[k, c].serving = 0
+        server = workers.servers[k, c]
+        if server.serving > 0:
+            w.busy_s -= max(server.free_s - now_s, 0.0)
+        server.serving = 0
 
 
 @kernel(allocates=False)

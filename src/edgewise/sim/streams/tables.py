@@ -137,6 +137,12 @@ def delay_records(trace: Sequence[Stream], tally: Tally) -> dict[str, Any]:
     }
 
 
+def busy_until(workers: Workers, end_s: float) -> Floats:
+    """(W,) seconds in which servers worked, without what is done after `end_s` of what has begun before."""
+    after_s = np.where(workers.servers.serving > 0, np.maximum(workers.servers.free_s - end_s, 0.0), 0.0)
+    return np.asarray(workers.each.busy_s - after_s.sum(axis=1))
+
+
 def worker_records(world: World, busy_s: Floats, duration_s: float) -> dict[str, Any]:
     """How long the servers of each worker were busy, of the time that they were there."""
     return {

@@ -1,7 +1,0 @@
-"""Policies that send the request at the head of each site's queue to a node or the cloud."""
-
-from edgewise.policies.dispatch.requests import flow as flow, rules as rules
-from edgewise.policies.dispatch.requests.rules import (
-    KernelDispatch as KernelDispatch,
-    RequestDispatch as RequestDispatch,
-)

@@ -1,0 +1,351 @@
+"""ASET: learned dispatch against every static policy, on three topologies and changing load.
+
+The shipped policies run as they are. The rival is the best of the paper's seven static policies by
+the validation scores in the policy's card; `least-loaded-feasible` and `slack-aware`, which the paper
+does not have and which our ASET may choose too, are reported beside it. In the second setting (A8) the
+rival is any static policy that ASET may choose.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from edgewise import policies
+from edgewise.arrays import Floats
+from edgewise.config import load_scenario
+from edgewise.core.dispatch.views import DispatchView
+from edgewise.core.world import World
+from edgewise.model.scenario import Scenario
+from edgewise.policies.cards import SHIPPED
+from edgewise.policies.dispatch.meta import ALL, PAPER
+from edgewise.report.figures import heat_map
+from edgewise.report.statistics import PairedComparison, compare
+from edgewise.seeds import VALIDATION
+from edgewise.sim.simulate import Simulation
+from edgewise.sim.streams.rollout import hindsight_bound
+from edgewise_studies.claims import at_least, at_most, better_by, compared, exact, measured, within
+from edgewise_studies.robustness import STREAM_CHANGES, suite
+from edgewise_studies.run import Run, chart, reproduction
+
+LEARNED = ("aset", "lookahead", "bandit")
+EVERY = (*ALL, *LEARNED)
+CHIEF = ("least-loaded-feasible", "slack-aware", "aset", "lookahead")  # with the rival, on every seed
+RATES = (20, 40, 80, 100)  # clients per minute, besides 60
+PATTERNS = ("full-edge-burst", "full-edge-steady")
+SCARCE = {"scarce": "full-edge-scarce", "scarce-burst": "full-edge-scarce-burst"}  # by ids of claims
+POINT = 0.01
+ANSWERED = "queries answered in time"  # a label
+FEW = 2  # seeds of the policies that only figures show
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one run gave.
+
+    Attributes:
+        shares: (3,) success, failed and rejected.
+        windows: (windows,) success of each.
+        applications: success of each application that sent queries.
+        switch_s: processor time of each choice in s, so that other runs beside it do not count.
+    """
+
+    shares: Floats
+    windows: Floats
+    applications: dict[str, float]
+    switch_s: list[float] = field(default_factory=list)
+
+
+def run_one(scenario: Scenario, name: str, seed: int) -> Figures:
+    """Run one policy on one seed."""
+    policy, switch_s = policies.load("dispatch", name), list[float]()
+    _time_ticks(policy, switch_s)
+    world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
+    simulation = Simulation(scenario, policy, seed, world=world)
+    streams = simulation.run().streams
+    queries = simulation.tally.queries.astype(np.float64)
+    kinds = np.array(streams["application"])
+    sent, ok = np.array(streams["queries"]), np.array(streams["ok"])
+    apps = {str(kind): (ok[kinds == kind].sum(), sent[kinds == kind].sum()) for kind in np.unique(kinds)}
+    return Figures(
+        shares=queries.sum(axis=1) / max(queries.sum(), 1.0),
+        windows=queries[0] / np.maximum(queries.sum(axis=0), 1.0),
+        applications={kind: float(a / b) for kind, (a, b) in apps.items() if b},
+        switch_s=switch_s,
+    )
+
+
+def _time_ticks(policy: Any, switch_s: list[float]) -> None:
+    tick = getattr(policy, "tick", lambda view: None)
+
+    def timed(view: DispatchView) -> None:
+        started = time.thread_time()
+        tick(view)
+        switch_s.append(time.thread_time() - started)
+
+    policy.tick = timed
+
+
+class Runs:
+    """Runs of scenarios under policies, several at a time."""
+
+    def __init__(self, run: Run) -> None:
+        self.seeds, self._every = run.seeds, run.every
+
+    def of(
+        self, scenario: Scenario, names: Iterable[str], seeds: Sequence[int] | None = None
+    ) -> dict[str, list[Figures]]:
+        """Per policy the figures of each seed."""
+        chosen, listed = self.seeds if seeds is None else seeds, list(names)
+        tasks = [(scenario, name, seed) for name in listed for seed in chosen]
+        found = iter(self._every(run_one, tasks))
+        return {name: [next(found) for _ in chosen] for name in listed}
+
+    def chief(self, scenario: Scenario, rival: str) -> dict[str, list[Figures]]:
+        """The rival and what is compared with it on every seed; others on a few, for figures."""
+        others = [name for name in PAPER if name != rival]
+        return self.of(scenario, others, self.seeds[:FEW]) | self.of(scenario, (rival, *CHIEF))
+
+
+def success(found: Mapping[str, Sequence[Figures]], share: int = 0) -> dict[str, Floats]:
+    """Per policy (seeds,) success (0), failed (1) or rejected (2)."""
+    return {name: np.array([figures.shares[share] for figures in each]) for name, each in found.items()}
+
+
+def card(name: str) -> dict[str, Any]:
+    """The card of a shipped policy."""
+    found: dict[str, Any] = json.loads((SHIPPED / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def rival_of(run: Run, topology: str) -> str:
+    """The paper's static policy that is best on the validation seeds of the topology's card."""
+    found = card(f"aset-{topology}")
+    scores = {name: [found["scores"][name]] for name in PAPER}
+    return run.rival(scores, found["seeds"]["validation"] or [VALIDATION.start])
+
+
+def strongest(topology: str, count: int = 3) -> list[str]:
+    """The best of all static policies that ASET may choose, on the validation seeds of a card."""
+    found = card(f"aset-{topology}")
+    return sorted(found["actions"], key=found["scores"].__getitem__, reverse=True)[:count]
+
+
+def against(found: Mapping[str, Sequence[Figures]], policy: str, rival: str) -> PairedComparison:
+    """One policy against one rival, paired by seed."""
+    values = success(found)
+    (row,) = compare({policy: values[policy], rival: values[rival]}, rival, POINT)
+    return row
+
+
+def no_winner(found: Mapping[str, Sequence[Figures]]) -> Floats:
+    """(seeds,) how far the static policy that comes nearest to winning every application is from it.
+
+    min over policies of max over applications of (best success of the application - its own)
+    """
+    gaps = []
+    for k in range(len(found[PAPER[0]])):
+        each = [found[name][k].applications for name in PAPER]
+        apps = set.intersection(*(set(one) for one in each))
+        best = {app: max(one[app] for one in each) for app in apps}
+        gaps.append(min(max(best[app] - one[app] for app in apps) for one in each))
+    return np.array(gaps)
+
+
+_CLAIMS = {
+    "a1-no-static-wins-all": "A1: every static policy is at least a point below the best in some application",
+    "a2-dc-cloud": "A2: dc-cloud, λ = 60: ASET is within a point of the best static policy (no room)",
+    "a3-co-dc-cloud": "A3: co-dc-cloud, λ = 60: ASET is at least a point above the best static policy",
+    "a4-full-edge": "A4: full-edge, λ = 60: ASET is at least a point above the best static policy",
+    "a4-rejects": "A4: full-edge: ASET rejects at most a point more than the best static policy",
+    **{f"a4-rate-{rate}": f"A4: full-edge, λ = {rate}: ASET is not below the best static" for rate in RATES},
+    **{f"a5-{name.split('-')[-1]}": f"A5: {name}: ASET is at least a point above" for name in PATTERNS},
+    "a6-switch-time": "A6: 95 % of ASET's choices take a tenth of the time between streams or less (CPU)",
+    "a7-plateau": "A7: the last ten training episodes (of < 100) do as well as the ten before, ± 2 points",
+    **{f"a8-{id}": f"A8: {name}: ASET is a point above every static policy" for id, name in SCARCE.items()},
+    "beyond-strongest": "full-edge: ASET is a point above least-loaded-feasible, which is not in the paper",
+    "beyond-slack": "full-edge: slack-aware, a static policy of ours, is a point above least-loaded-feasible",
+    "beyond-lookahead": "full-edge: lookahead is a point above ASET",
+    "beyond-switching": "full-edge: lookahead is a point above slack-aware, the best of its candidates alone",
+    **{f"beyond-{id}": f"{name}: lookahead is a point above every static" for id, name in SCARCE.items()},
+    "bound": "full-edge: no policy exceeds the bound with hindsight",
+    "robust": "full-edge ± 20 % capacity, delay, load: ASET wins against the best static in all seven",
+}
+
+
+@reproduction(
+    "aset",
+    paper="ASET, adaptive scheduling of inference streams",
+    claims=_CLAIMS,
+    ours=set(_CLAIMS) - {"a1-no-static-wins-all"},  # ASET here has nine actions, in the paper seven
+    seeds=(10, 3),
+)
+def aset(run: Run) -> None:
+    """A1 to A8, the bound, and what goes past the paper."""
+    runs = Runs(run)
+    _full_edge(run, runs)
+    if not run.quick:
+        _elsewhere(run, runs)
+        _rates(run, runs)
+        _scarce(run, runs)
+        _robustness(run, runs)
+    _plateau(run)
+
+
+def _full_edge(run: Run, runs: Runs) -> None:
+    run.step("full-edge, every policy")
+    scenario, rival = run.scenario("full-edge"), rival_of(run, "full-edge")
+    found = runs.of(scenario, (*PAPER, *CHIEF) if run.quick else EVERY)
+    run.claim("a1-no-static-wins-all", measured(no_winner(found)), at_least(POINT))
+    run.claim("a4-full-edge", compared(against(found, "aset", rival)), better_by(POINT))
+    rejected = success(found, 2)
+    run.claim("a4-rejects", measured(rejected["aset"] - rejected[rival]), at_most(POINT))
+    for id, policy, other in (
+        ("beyond-strongest", "aset", "least-loaded-feasible"),
+        ("beyond-slack", "slack-aware", "least-loaded-feasible"),
+        ("beyond-lookahead", "lookahead", "aset"),
+        ("beyond-switching", "lookahead", "slack-aware"),
+    ):
+        run.claim(id, compared(against(found, policy, other)), better_by(POINT))
+    run.step("full-edge, bound")
+    bounds = np.array([hindsight_bound(scenario, seed) for seed in run.seeds])
+    slack = min(float((bounds - values).min()) for values in success(found).values())
+    run.claim("bound", exact(slack, f"least distance to the bound; bound {bounds.mean():.4f}"), at_least(0.0))
+    run.figure("a1-applications", by_application(found))
+    run.figure("a4-full-edge", over_time(found, scenario, float(bounds.mean()), "full-edge, λ = 60"))
+    if not run.quick:  # it measures time
+        _switch_time(run, scenario, found["aset"])
+
+
+def _switch_time(run: Run, scenario: Scenario, each: Sequence[Figures]) -> None:
+    per_s = len(scenario.topology.sites) * scenario.streams.arrivals.steps[0][1] / 60.0
+    taken = np.sort(np.concatenate([figures.switch_s[1:] for figures in each]))  # the first one warms up
+    share = [float(np.quantile(figures.switch_s[1:], 0.95)) * per_s for figures in each]
+    detail = f"p95 of a choice × streams/s; median choice {1e3 * float(np.median(taken)):.2f} ms"
+    run.claim("a6-switch-time", measured(share, detail), at_most(0.1))
+    gaps = np.logspace(-5, 1, 200)
+    with chart(
+        7.0,
+        4.0,
+        "Time of a policy switch, and between two streams",
+        "seconds",
+        "share at most that long",
+        columns=2,
+    ) as (drawn, axes):
+        axes.step(taken, np.arange(1, taken.size + 1) / taken.size, label="switch")
+        axes.plot(gaps, 1.0 - np.exp(-per_s * gaps), "--", label=f"between streams ({per_s:.3g} per s)")
+        axes.set_xscale("log")
+    run.figure("a6-switch-time", drawn)
+
+
+def _elsewhere(run: Run, runs: Runs) -> None:
+    """Other topologies, and full-edge under changing load."""
+    ahead = better_by(POINT)
+    for id, name, topology, criterion in (
+        ("a2-dc-cloud", "dc-cloud", "dc-cloud", within(-POINT, POINT)),
+        ("a3-co-dc-cloud", "co-dc-cloud", "co-dc-cloud", ahead),
+        *((f"a5-{name.split('-')[-1]}", name, "full-edge", ahead) for name in PATTERNS),
+    ):
+        run.step(name)
+        scenario, rival = run.scenario(name), rival_of(run, topology)
+        found, steady = runs.chief(scenario, rival), name == topology
+        run.claim(id, compared(against(found, "aset", rival)), criterion)
+        title = f"{name}, λ = 60" if steady else name
+        run.figure(id if steady else f"a5-{name}", over_time(found, scenario, None, title))
+
+
+def _rates(run: Run, runs: Runs) -> None:
+    rival, curves = rival_of(run, "full-edge"), dict[str, list[float]]()
+    for rate in RATES:
+        run.step(f"full-edge, λ = {rate}")
+        scenario = load_scenario("full-edge", {"streams.arrivals.clients_per_min": float(rate)})
+        found = runs.chief(scenario, rival)
+        run.claim(f"a4-rate-{rate}", compared(against(found, "aset", rival)), at_least(0.0))
+        for name, values in success(found).items():
+            curves.setdefault(name, []).append(float(values.mean()))
+    with chart(
+        8.0,
+        4.2,
+        "full-edge: success over arrival rate",
+        "clients per minute and antenna",
+        ANSWERED,
+        columns=4,
+    ) as (drawn, axes):
+        for name, curve in curves.items():
+            axes.plot(RATES, curve, marker="o", linewidth=2.5 if name in LEARNED else 1.0, label=name)
+    run.figure("a4-rates", drawn)
+
+
+def _scarce(run: Run, runs: Runs) -> None:
+    """Where switching has room; the rival is whichever static policy these very seeds favour."""
+    candidates = strongest("full-edge-scarce")
+    for id, name in SCARCE.items():
+        run.step(name)
+        scenario = run.scenario(name)
+        found = runs.of(scenario, (*candidates, "aset", "lookahead"))
+        mean = {policy: float(values.mean()) for policy, values in success(found).items()}
+        rival = max(candidates, key=mean.__getitem__)
+        detail = ", ".join(f"{policy} {100 * share:.1f}" for policy, share in mean.items())
+        for prefix, policy in (("a8", "aset"), ("beyond", "lookahead")):
+            run.claim(f"{prefix}-{id}", compared(against(found, policy, rival), detail), better_by(POINT))
+        run.figure(f"a8-{name}", over_time(found, scenario, None, name))
+
+
+def _robustness(run: Run, runs: Runs) -> None:
+    rival = rival_of(run, "full-edge")
+    found = suite(
+        run.scenario("full-edge"),
+        STREAM_CHANGES,
+        lambda scenario: success(runs.of(scenario, (rival, "aset"))),
+        "aset",
+        rival,
+        progress=run.step,
+        minimum_effect=POINT,
+    )
+    run.claim("robust", exact(found.wins, str(found)), at_least(len(found.rows)))
+    run.figure("robustness", found.figure())
+
+
+def _plateau(run: Run) -> None:
+    changes = []
+    with chart(8.0, 4.2, "Success of training episodes, mean of ten", "episode", "success", columns=3) as (
+        drawn,
+        axes,
+    ):
+        for topology in ("dc-cloud", "co-dc-cloud", "full-edge"):
+            curve = np.array(card(f"aset-{topology}")["curve"])
+            changes.append(float(curve[-10:].mean() - curve[-20:-10].mean()))
+            axes.plot(np.convolve(curve, np.ones(10) / 10, "valid"), label=topology)
+    run.figure("a7-learning", drawn)
+    worst = exact(max(changes, key=abs), "largest change of three topologies")
+    run.claim("a7-plateau", worst, within(-0.02, 0.02))
+
+
+def by_application(found: Mapping[str, Sequence[Figures]]) -> Figure:
+    """Success of every policy (rows) in every application (columns)."""
+    apps = sorted({app for each in found.values() for one in each for app in one.applications})
+    table = np.array(
+        [
+            [np.mean([one.applications.get(app, np.nan) for one in each]) for app in apps]
+            for each in found.values()
+        ]
+    )
+    return heat_map(table, list(found), apps, "Success by application")
+
+
+def over_time(
+    found: Mapping[str, Sequence[Figures]], scenario: Scenario, bound: float | None, title: str
+) -> Figure:
+    """Success of each window, mean over seeds; the bound as a line."""
+    with chart(8.0, 4.2, title, "time (s)", ANSWERED, columns=4) as (drawn, axes):
+        for name, each in found.items():
+            mean = np.mean([figures.windows for figures in each], axis=0)
+            start_s = scenario.window_s * np.arange(mean.size)
+            axes.plot(start_s, mean, linewidth=2.5 if name in LEARNED else 1.0, label=name)
+        if bound is not None:
+            axes.axhline(bound, color="#222222", linestyle=":", label="bound with hindsight")
+    return drawn

@@ -1,0 +1,366 @@
+"""ENTS (Zhang et al.): the experiments of section VI, E1 to E7, and what lies past the paper.
+
+The setting is frozen: the shipped scenario `recognition`, the constants that its networks and pipelines are
+drawn with, and both as they come out.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from edgewise import policies
+from edgewise.arrays import Floats
+from edgewise.config import load_scenario
+from edgewise.core.keyed import Key
+from edgewise.core.place import NetworkView, PlacementPolicy, arrays_of, free_of, throughput
+from edgewise.model import topologies
+from edgewise.model.pipelines import Network, Pipeline, network_of
+from edgewise.policies.place.baselines import Otfs
+from edgewise.policies.place.exact import optimum
+from edgewise.report.statistics import compare
+from edgewise.seeds import VALIDATION
+from edgewise.sim.pipelines import simulate_streaming
+from edgewise.workloads import pipelines as workload
+from edgewise.workloads.pipelines import pipelines_of
+from edgewise_studies.claims import Criterion, Finding, at_least, at_most, better_by, compared, measured
+from edgewise_studies.run import Run, chart, reproduction, whiskers
+
+AT_ONCE = "otfs-at-once"  # OTFS that starts pipelines for which no bandwidth is left
+POLICIES = ("lr", "br", "tp", "otfs", AT_ONCE, "otfa", "joint")
+NODES, PIPELINES, MEGABITS = (10, 20, 30, 50, 70), (10, 50, 100), (1, 2, 5, 10, 20)
+NODES_FAST = (10, 30, 70)  # at 10 Mbit/s
+SMALL_NODES, SMALL_PIPELINES, SMALL_GRAPHS = 5, 2, (3, 5)
+
+
+class FigurePoint(NamedTuple):
+    """One setting of the paper's figures."""
+
+    nodes: int
+    megabits: int
+    pipelines: int
+
+
+BASE = FigurePoint(30, 1, 50)
+TEN = FigurePoint(30, 10, 50)
+AT_1 = "1 Mbit/s, 30 nodes"
+BASELINES = ("lr", "br", "tp")  # of the paper
+BEST = "the best of them on validation seeds"
+VALIDATED = VALIDATION[:10]
+SERVED_POINT = 0.01  # share of the pipelines
+E1 = tuple(FigurePoint(n, 1, 50) for n in NODES)
+E2 = tuple(FigurePoint(n, 10, 50) for n in NODES_FAST)
+E4 = tuple(FigurePoint(30, 1, j) for j in PIPELINES)
+E6 = tuple(FigurePoint(30, m, 50) for m in MEGABITS)
+QUICK = [FigurePoint(30, m, 50) for m in (1, 5, 10)]
+
+
+class PlacementResult(NamedTuple):
+    """What one policy did at one point with one seed; `unserved` is a share of the submitted pipelines."""
+
+    fps: float
+    overall_fps: float
+    waiting_s: float
+    unserved: float
+
+
+Outcomes = Mapping[str, Mapping[str, Floats]]  # field of PlacementResult → policy → (seeds,)
+
+
+class Against(NamedTuple):
+    """A policy compared with another at a point: in throughput, and in how many pipelines it serves."""
+
+    statement: str
+    point: FigurePoint
+    policy: str
+    rival: str
+    criterion: Criterion
+
+
+def setting() -> str:
+    """All that defines networks and pipelines, as JSON: constants, points, hashes of what is generated."""
+    names = ("LOW_OPS", "MEDIUM_OPS", "HIGH_OPS", "PHYSICAL", "VIRTUAL", "DURATION_S", "RELATIVE_DEVIATION",
+             "LEAST_SHARE", "MEAN_DEGREE", "FRAME_BYTES", "DETECTOR_INPUT_BYTES", "CROP_BYTES", "RESIZE_OPS",
+             "MOBILENET_V2_OPS", "RESNET50_OPS", "KALMAN_OPS", "ATTRIBUTE_BYTES", "EMBEDDING_BYTES",
+             "NETWORK_MEMORY_BYTES", "SMALL_MEMORY_BYTES")  # fmt: skip
+    (generated,) = load_scenario("recognition").spec.pipelines or ()
+    constants = {**vars(topologies), **vars(workload), "DURATION_S": generated.length_s}
+    network, pipelines = world(FigurePoint(70, 1, 100), 0)
+    made = json.dumps(
+        [
+            network.ends.tolist(),
+            [round(b, 3) for b in network.bandwidth_bps.tolist()],
+            [(pipeline.source, round(pipeline.arrival_s, 6)) for pipeline in pipelines],
+        ]
+    )
+    whole = {
+        "constants": {name: constants[name] for name in names},
+        "points": {"E1": E1, "E2": E2, "E4": E4, "E6": E6},
+        "generated": hashlib.sha256(made.encode()).hexdigest(),
+    }
+    return json.dumps(whole, indent=1, sort_keys=True) + "\n"
+
+
+def make(policy: str) -> PlacementPolicy:
+    """A policy of this study."""
+    return Otfs(wait=False) if policy == AT_ONCE else policies.load("place", policy)
+
+
+def world(point: FigurePoint, seed: int, kind: str = "recognition") -> tuple[Network, tuple[Pipeline, ...]]:
+    """Network and pipelines at a point; the seed also makes the network another one."""
+    settings = {
+        "topology.nodes": point.nodes,
+        "topology.mean_bps": 1e6 * point.megabits,
+        "topology.seed": seed,
+        "pipelines.0.count": point.pipelines,
+        "pipelines.0.generate": kind,
+    }
+    scenario = load_scenario("recognition", settings)
+    return network_of(scenario), pipelines_of(scenario, seed)
+
+
+def outcomes_of(point: FigurePoint, seed: int, policies: Sequence[str]) -> dict[str, PlacementResult]:
+    """Simulate each of some policies at a point."""
+    network, pipelines = world(point, seed)
+    found = {}
+    for policy in policies:
+        run = simulate_streaming(network, pipelines, make(policy), seed)
+        unserved = run.unserved / len(pipelines)
+        found[policy] = PlacementResult(
+            run.mean_throughput_fps, run.mean_overall_fps, run.mean_waiting_s, unserved
+        )
+    return found
+
+
+def at_points(points: Sequence[FigurePoint], seeds: Sequence[int], run: Run) -> dict[FigurePoint, Outcomes]:
+    """Outcomes of every policy at every point, in the order of the seeds."""
+    found: dict[FigurePoint, Outcomes] = {}
+    for point in points:
+        run.step(f"{point.nodes} nodes, {point.megabits} Mbit/s, {point.pipelines} jobs")
+        rows = run.every(outcomes_of, [(point, seed, POLICIES) for seed in seeds])
+        found[point] = {
+            field: {policy: np.array([getattr(row[policy], field) for row in rows]) for policy in POLICIES}
+            for field in PlacementResult._fields
+        }
+    return found
+
+
+class Small(NamedTuple):
+    """Total throughput of one small case, relative to the best that is proven possible."""
+
+    joint: float
+    otfa: float
+    solved: bool
+
+
+def small_case(seed: int) -> Small:
+    """Two random pipelines on five nodes, all there at once: joint and OTFA against the integer program."""
+    network, made = world(FigurePoint(SMALL_NODES, 1, SMALL_PIPELINES), seed, "random")
+    graphs = [workload.random_graph(seed, i, *SMALL_GRAPHS) for i in range(SMALL_PIPELINES)]
+    pipelines = [
+        arrays_of(replace(j, graph=g), i, network) for i, (j, g) in enumerate(zip(made, graphs, strict=True))
+    ]
+    best = optimum(network, pipelines)
+    memory, link = free_of(network, [])
+    found = []
+    for name in ("joint", "otfa"):
+        policy = policies.load("place", name)
+        policy.reset(network, Key(seed))
+        placed = policy.decide(NetworkView(0.0, network, memory, link, pipelines, ()))
+        found.append(float(throughput(network, placed).sum()) / best.total_fps)
+    return Small(found[0], found[1], best.bound_fps <= best.total_fps * (1 + 1e-4))
+
+
+def against(outcomes: Outcomes, policy: str, rival: str) -> Finding:
+    """Relative gain in mean throughput over all submitted pipelines, paired by seed."""
+    fps, waits = outcomes["fps"], outcomes["waiting_s"]
+    (row,) = compare({policy: fps[policy], rival: fps[rival]}, rival=rival, ratio=True)
+    detail = f"waiting {waits[policy].mean():.2f} s and {waits[rival].mean():.2f} s"
+    return compared(row, f"{detail}; {unserved_words(outcomes, policy, rival)}")
+
+
+def serves_more(outcomes: Outcomes, policy: str, rival: str) -> Finding:
+    """Share of the submitted pipelines that the policy serves and the rival does not, paired by seed."""
+    unserved = outcomes["unserved"]
+    words = f"share of the submitted jobs; {unserved_words(outcomes, policy, rival)}"
+    return measured(unserved[rival] - unserved[policy], words)
+
+
+def unserved_words(outcomes: Outcomes, policy: str, rival: str) -> str:
+    """How many pipelines two policies leave unserved."""
+    both = (100 * outcomes["unserved"][each].mean() for each in (policy, rival))
+    return "unserved {:.1f} % and {:.1f} % of the jobs".format(*both)
+
+
+AHEAD = better_by(0.01)
+COMPARED = {
+    "E1-otfa-tp": Against(f"{AT_1}: OTFA has a higher average throughput than TP", BASE, "otfa", "tp", AHEAD),
+    "E1-otfs-tp": Against(f"{AT_1}: OTFS has a higher average throughput than TP", BASE, "otfs", "tp", AHEAD),
+    "E1-otfa-otfs": Against(
+        f"{AT_1}: OTFA has a higher average throughput than OTFS", BASE, "otfa", "otfs", AHEAD
+    ),
+    "E1-otfa-at-once": Against(
+        "the same against OTFS that starts jobs for which no bandwidth is left", BASE, "otfa", AT_ONCE, AHEAD
+    ),
+    "E1-tp-lr": Against(
+        f"{AT_1}: TP has at least twice the average throughput of LR", BASE, "tp", "lr", at_least(1.0)
+    ),
+    "E2-otfa-tp": Against(
+        "10 Mbit/s, 30 nodes: OTFA has a higher average throughput than TP", TEN, "otfa", "tp", AHEAD
+    ),
+    "E6-low": Against("2 Mbit/s: OTFA is ahead of TP", FigurePoint(30, 2, 50), "otfa", "tp", AHEAD),
+    "E6-five": Against("5 Mbit/s: OTFA is ahead of TP", FigurePoint(30, 5, 50), "otfa", "tp", AHEAD),
+    "E6-alike": Against(
+        "20 Mbit/s: OTFA within 10 % of TP, the advantage is gone", FigurePoint(30, 20, 50), "otfa", "tp",
+        at_most(0.10),
+    ),
+    "E7-43": Against(
+        f"{AT_1}: OTFA is at least 43 % above the best of LR, BR and TP", BASE, "otfa", BEST, at_least(0.43)
+    ),
+    "joint-otfa": Against(
+        f"{AT_1}: joint is at least 10 % above OTFA", BASE, "joint", "otfa", at_least(0.10)
+    ),
+    "joint-otfs": Against(
+        f"{AT_1}: joint is ahead of OTFS, which lets jobs wait", BASE, "joint", "otfs", AHEAD
+    ),
+}  # fmt: skip
+SERVED = {id: f"{id}-served" for id in COMPARED if id != "E6-alike"}  # that one claims no advantage
+ALONE = {
+    "E1-lr-low": f"{AT_1}: the average throughput of LR stays below 1 frame/s",
+    "E1-otfa-serves": f"{AT_1}: OTFA leaves at most 10 % of the submitted pipelines without a frame",
+    "E2-growth": "10 Mbit/s: OTFA gains at least half from 10 to 70 nodes",
+    "E3-wait": "30 nodes: OTFA waits at most 1 s on average",
+    "E3-few": "20 nodes: LR waits longer than OTFA",
+    "E3-many": "70 nodes: OTFA waits at most 2.5 s on average",
+    "E4-margin": "the margin of OTFA over LR is larger with 100 jobs than with 10",
+    "E5-wait": "100 jobs: LR waits longer than OTFA",
+    "joint-milp": "small cases: joint reaches at least 95 % of the optimum on average",
+    "otfa-milp": "small cases: OTFA reaches at most 95 % of the optimum, so there is a gap to close",
+}
+_CLAIMS = (
+    {id: c.statement for id, c in COMPARED.items()}
+    | {
+        SERVED[id]: f"{id}: and the first serves no fewer of the submitted jobs, within a point"
+        for id in SERVED
+    }
+    | ALONE
+)
+
+
+@reproduction(
+    "ents",
+    setting=setting,
+    paper="ENTS: An Edge-native Task Scheduling System for Collaborative Edge Computing (Zhang et al.)",
+    claims=_CLAIMS,
+    ours=[id for id in _CLAIMS if id.startswith("joint")],
+    seeds=(20, 5),
+)
+def ents(run: Run) -> None:
+    """Throughput, pipelines served, waiting, over nodes, bandwidth and pipelines; distance to the optimum."""
+    points = QUICK if run.quick else list(dict.fromkeys((*E1, *E2, *E4, *E6)))
+    found = at_points(points, run.seeds, run)
+    _compared(run, found, rival_of(run))
+    _base(run, found[BASE])
+    if run.quick:
+        run.figure("e6", curves(found, QUICK, "megabits", "fps"))
+        return
+    _waiting_and_growth(run, found)
+    _past_the_paper(run)
+    for stem, chosen, axis, field in (
+        ("e1", E1, "nodes", "fps"), ("e2", E2, "nodes", "fps"), ("e3", E1, "nodes", "waiting_s"),
+        ("e4", E4, "pipelines", "fps"), ("e5", E4, "pipelines", "waiting_s"), ("e6", E6, "megabits", "fps"),
+        ("e6-since-submission", E6, "megabits", "overall_fps"), ("e1-unserved", E1, "nodes", "unserved"),
+        ("e4-unserved", E4, "pipelines", "unserved"), ("e6-unserved", E6, "megabits", "unserved"),
+    ):  # fmt: skip
+        run.figure(stem, curves(found, chosen, axis, field))
+
+
+def rival_of(run: Run) -> str:
+    """The best of the paper's three baselines at 1 Mbit/s and 30 nodes, on validation seeds."""
+    run.step("validation: LR, BR and TP")
+    rows = run.every(outcomes_of, [(BASE, seed, BASELINES) for seed in VALIDATED])
+    return run.rival({name: [row[name].fps for row in rows] for name in BASELINES}, VALIDATED)
+
+
+def _compared(run: Run, found: Mapping[FigurePoint, Outcomes], best: str) -> None:
+    """Every comparison at the points that were measured: who is ahead, and whether by leaving some out."""
+    for id, what in COMPARED.items():
+        if what.point not in found:
+            continue
+        outcomes, rival = found[what.point], best if what.rival == BEST else what.rival
+        run.claim(id, against(outcomes, what.policy, rival), what.criterion)
+        if id in SERVED:
+            run.claim(SERVED[id], serves_more(outcomes, what.policy, rival), at_least(-SERVED_POINT))
+
+
+def _base(run: Run, base: Outcomes) -> None:
+    run.claim("E1-lr-low", measured(base["fps"]["lr"]), at_most(1.0))
+    run.claim("E1-otfa-serves", measured(base["unserved"]["otfa"]), at_most(0.10))
+    waits = base["waiting_s"]["otfa"]
+    run.claim("E3-wait", measured(waits, "simulated; decisions take ms"), at_most(1.0))
+
+
+def _waiting_and_growth(run: Run, found: Mapping[FigurePoint, Outcomes]) -> None:
+    """A pipeline that never starts counts as waiting to the end of the run, so none is left out of a mean."""
+
+    def waits(point: FigurePoint, policy: str) -> Floats:
+        return found[point]["waiting_s"][policy]
+
+    def gain(point: FigurePoint) -> Floats:
+        fps = found[point]["fps"]
+        return fps["otfa"] / fps["lr"]
+
+    ends = [found[FigurePoint(n, 10, 50)]["fps"]["otfa"] for n in (10, 70)]
+    run.claim("E2-growth", measured(ends[1] / ends[0] - 1.0), at_least(0.5))
+    few = FigurePoint(20, 1, 50)
+    run.claim("E3-few", measured(waits(few, "lr") - waits(few, "otfa"), "seconds more"), better_by(0.1))
+    run.claim("E3-many", measured(waits(FigurePoint(70, 1, 50), "otfa")), at_most(2.5))
+    larger = gain(FigurePoint(30, 1, 100)) - gain(FigurePoint(30, 1, 10))
+    run.claim("E4-margin", measured(larger, "difference of the ratios OTFA / LR"), better_by(0.01))
+    many = FigurePoint(30, 1, 100)
+    run.claim("E5-wait", measured(waits(many, "lr") - waits(many, "otfa"), "seconds more"), better_by(0.1))
+
+
+def _past_the_paper(run: Run) -> None:
+    run.step("small cases against the integer program")
+    found = run.every(small_case, [(seed,) for seed in run.seeds])
+    cases = [case for case in found if case.solved]
+    detail = f"{len(cases)} of {len(run.seeds)} cases solved to optimality"
+    if cases:
+        run.claim("joint-milp", measured([case.joint for case in cases], detail), at_least(0.95))
+        run.claim("otfa-milp", measured([case.otfa for case in cases], detail), at_most(0.95))
+
+
+_LABELS = {"nodes": "edge nodes", "pipelines": "submitted pipelines", "megabits": "mean bandwidth (Mbit/s)"}
+_WHAT = {
+    "fps": "average throughput (frames/s)",
+    "overall_fps": "frames / time since submission (frames/s)",
+    "waiting_s": "average waiting time (s)",
+    "unserved": "share of the submitted pipelines without a frame",
+}
+_STYLE = (("#999999", "v"), ("#B8A800", "^"), ("#E69F00", "s"), ("#56B4E9", "D"), ("#0072B2", "P"),
+          ("#009E73", "o"), ("#D55E00", "*"))  # fmt: skip
+
+
+def curves(
+    found: Mapping[FigurePoint, Outcomes],
+    points: Sequence[FigurePoint],
+    axis: str,
+    field: str,
+) -> Figure:
+    """One curve for each policy with its 95 % intervals, as in the paper's fig. 11."""
+    x = [getattr(point, axis) for point in points]
+    with chart(6.4, 4.4, f"{_WHAT[field]} over {_LABELS[axis]}", _LABELS[axis], _WHAT[field], columns=4) as (
+        drawn,
+        axes,
+    ):
+        for policy, (colour, marker) in zip(POLICIES, _STYLE, strict=True):
+            rows = [found[point][field][policy] for point in points]
+            whiskers(axes, x, rows, marker=marker, color=colour, label=policy)
+        if field == "waiting_s":
+            axes.set_yscale("symlog", linthresh=1.0)
+    return drawn

@@ -1,0 +1,22 @@
+"""A full run of the reproduction of KaiS, training and all: one seed, trainings of two episodes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from edgewise_studies import papers as papers, run
+from edgewise_studies.papers import kais_trained
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+def test_every_claim_is_made(tmp_path, monkeypatch):
+    least = {"worlds": 2, "copies": 2, "episodes": 2}
+    monkeypatch.setattr(kais_trained, "BOTH", replace(kais_trained.BOTH, **least))
+    monkeypatch.setattr(kais_trained, "GPG", replace(kais_trained.GPG, **least))
+    for name in ("PATTERN_SEEDS", "GRAPH_SEEDS", "OTHER_SEEDS", "FRAMES_BOTH", "FRAMES_GPG"):
+        monkeypatch.setattr(kais_trained, name, 1)
+    report = run.carry_out("kais", tmp_path, RESULTS, looks=tmp_path, seeds=(2_000_000,), jobs=1)
+    assert [claim.id for claim in report.claims] == list(run.find("kais").claims)
+    assert not [claim.id for claim in report.claims if claim.estimate is None]
+    assert {"k1.png", "k7-rate.png"} <= {file.name for file in tmp_path.glob("*.png")}
+    assert not (tmp_path / "looks.jsonl").exists()

@@ -1,0 +1,64 @@
+"""The reproduction of ASET, whole, on a small world."""
+
+import numpy as np
+import pytest
+
+from edgewise.config import load_scenario
+from edgewise.policies.dispatch.meta import PAPER
+from edgewise_studies.papers import aset
+from edgewise_studies.run import carry_out
+
+
+@pytest.fixture
+def small(monkeypatch):
+    scenario = load_scenario("three-tier", {"duration_s": 50})
+    monkeypatch.setattr(aset, "load_scenario", lambda *what: scenario)
+    monkeypatch.setattr(aset.Run, "scenario", lambda run, name: scenario)
+    return scenario
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_every_claim_is_measured_in_the_full_run(small, quick, tmp_path):
+    report = carry_out("aset", tmp_path, tmp_path, quick=quick, seeds=(2_000_000, 2_000_001))
+    left_out = {claim.id for claim in report.claims if claim.status == "not_in_quick"}
+    assert {claim.id for claim in report.claims} == set(aset._CLAIMS)
+    assert bool(left_out) == quick and not left_out & {"a4-full-edge", "bound", "beyond-switching"}
+    assert {claim.id: claim.status for claim in report.claims}["bound"] == "holds"
+    figures = {path.stem for path in tmp_path.glob("*.png")}
+    assert {"a1-applications", "a4-full-edge", "a7-learning"} <= figures
+    # A quick run leaves out what measures time: its results are the same on a busy machine.
+    full = {
+        "a6-switch-time",
+        "a2-dc-cloud",
+        "a3-co-dc-cloud",
+        "a4-rates",
+        "robustness",
+        "a8-full-edge-scarce",
+    }
+    assert quick or full <= figures
+
+
+def test_no_winner_is_how_far_the_nearest_policy_is_from_winning_everywhere():
+    def figures(first, second):
+        return aset.Figures(np.zeros(3), np.zeros(1), {"a": first, "b": second})
+
+    found = {name: [figures(0.5, 0.5)] for name in PAPER} | {
+        PAPER[0]: [figures(0.9, 0.6)],
+        PAPER[1]: [figures(0.7, 0.8)],
+    }
+    assert aset.no_winner(found) == pytest.approx([0.2])
+    assert aset.no_winner(found | {PAPER[2]: [figures(0.9, 0.8)]}) == pytest.approx([0.0])
+
+
+def test_the_strongest_are_the_best_on_validation():
+    scores = dict(aset.card("aset-full-edge-scarce")["scores"])
+    first, second, third = aset.strongest("full-edge-scarce")
+    del scores["aset"]
+    assert [first, second, third] == sorted(scores, key=scores.__getitem__)[:-4:-1]
+
+
+@pytest.mark.parametrize("topology", ["dc-cloud", "co-dc-cloud", "full-edge"])
+def test_the_rival_is_the_best_of_the_papers_on_validation(topology):
+    scores = aset.card(f"aset-{topology}")["scores"]
+    reproduction = aset.Run(None, True, (), None, None)
+    assert aset.rival_of(reproduction, topology) == max(PAPER, key=scores.__getitem__)
