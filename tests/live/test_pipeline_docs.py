@@ -15,7 +15,7 @@ PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 SIMULATE = [code for code in PYTHON if "simulate_" in code]
 (PROFILE,) = (code for code in PYTHON if "profile_pipeline" in code)
 (CODE,) = (code for code in PYTHON if "job = [" in code)
-(TOWN,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
+(TOWN,) = (text for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.S) if "pipelines:" in text)
 (TOY,) = re.findall(
     r"`pipelines\.py`.*?```python\n(.*?)```", (DOCS / "tutorials/own-policy.md").read_text(), re.S
 )
