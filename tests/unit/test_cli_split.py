@@ -1,4 +1,4 @@
-"""Split models at the command line: the plan that `explain` prints, `simulate`, and how both refuse."""
+"""Split models at the command line: the plan that `check` prints, `simulate`, and how both refuse."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def of(network, **values):
 
 
 def test_sizes_forecast_and_gap():
-    done = runner.invoke(app, ["explain", *of("inception-v1", rate_qps=100), "--policy", "split=nona"])
+    done = runner.invoke(app, ["check", *of("inception-v1", rate_qps=100), "--policy", "split=nona"])
     text = " ".join(done.output.split())
     assert done.exit_code == 0
     assert "145 tasks, 46 after contraction 1827 probabilities" in text
@@ -98,11 +98,11 @@ def test_a_file_with_free_axes_and_too_many_branches_says_what_to_give(tmp_path)
         ([], r"free axes \['n', 8\]; give its shape in graphs.shapes"),
         (["--set", "graphs.0.shapes.x=[4, 8]"], r"14 branches of 14 kinds .* or graphs.branches 7"),
     ):
-        done = runner.invoke(app, ["explain", *of(file), *arguments])
+        done = runner.invoke(app, ["check", *of(file), *arguments])
         assert isinstance(done.exception, EdgewiseError)
         assert re.search(words, str(done.exception))
     few = ["--set", "graphs.0.shapes.x=[4, 8]", "--set", "graphs.0.branches=3"]
-    assert runner.invoke(app, ["explain", *of(file), *few]).exit_code == 0
+    assert runner.invoke(app, ["check", *of(file), *few]).exit_code == 0
 
 
 THREE = """
@@ -122,7 +122,7 @@ graphs: [{name: g, network: vgg19, rate_qps: 4}]
 def test_unequal_servers_on_two_links(tmp_path):
     (tmp_path / "three.yaml").write_text(THREE)
     file = str(tmp_path / "three.yaml")
-    done = runner.invoke(app, ["explain", file])
+    done = runner.invoke(app, ["check", file])
     assert done.exit_code == 0, (done.output, done.exception)
     for words in ("edge-metro", "metro-cloud", "certified gap"):
         assert words in done.output

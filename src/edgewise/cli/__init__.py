@@ -6,6 +6,7 @@ from typing import NoReturn
 from rich.markup import escape
 
 from edgewise.cli import (  # each brings its commands
+    check as check,
     controller as controller,
     live as live,
     profile as profile,

@@ -30,7 +30,7 @@ out = Console()
 err = Console(stderr=True)
 # Commands in the order of `--help`.
 PANELS = {
-    "Simulate": "scenarios explain policies simulate compare sweep size replay report schema",
+    "Simulate": "scenarios check policies simulate compare sweep size replay report schema",
     "Train and reproduce": "train reproduce looks freeze",
     "Run live": "up down status load record policy shadow streams workers drain resume pipelines nodes fail "
     "repair token",

@@ -4,23 +4,17 @@ import json
 from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from edgewise import api, config, policies, runs
 from edgewise.cli.output import app, command, note, out, progress, show, show_result
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
-from edgewise.model.ways import unused_cables
 from edgewise.report import records
 from edgewise.result import report as rewritten
 from edgewise.seeds import parse_seeds as seeds_of, refuse_test_seeds
-
-if TYPE_CHECKING:
-    from edgewise.policies.split import SplitPlan
-    from edgewise.policies.split.layout_optimum import LayoutPlan
 
 
 def complete_scenario(incomplete: str) -> list[str]:
@@ -141,26 +135,6 @@ def report(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> Non
     out.print(f"{rewritten(folder)}")
 
 
-@app.command(epilog="Example: edgewise explain split-inception --policy split=nona-free")
-def explain(scenario: ScenarioArgument, policy: PolicyOption = None, changes: SetOption = None) -> None:
-    """Say what a scenario holds, who decides in it, and the plan of a split that is made beforehand."""
-    loaded = load(scenario, changes)
-    note(unused_cables(loaded.spec, loaded.topology))
-    decided, chosen = runs.assigned(loaded, by_decision(policy), "edgewise explain")
-    out.print(f"[bold]{escape(loaded.name)}[/bold]: {escape(loaded.description)}")
-    nodes, sites = len(loaded.topology.nodes), len(loaded.topology.sites)
-    out.print(f"{loaded.duration_s:g} s; {nodes} nodes, {sites} sites")
-    rows, together = [], runs.beside(loaded, decided)
-    for work in loaded.spec.holds:
-        for decision, default in runs.defaults(loaded, work).items():
-            name = chosen.get(decision, default) if work in together else default
-            others = [each for each in runs.names(loaded, decision) if each != name]
-            rows.append((work, decision, name, ", ".join(others)))
-    show(("work", "decision", "policy", "others"), rows)
-    if "graphs" in loaded.spec.holds:
-        print_plan(loaded, chosen.get("split", runs.defaults(loaded, "graphs")["split"]))
-
-
 @app.command(epilog="Example: edgewise scenarios")
 def scenarios() -> None:
     """List the shipped scenarios, by the work that they hold."""
@@ -266,56 +240,3 @@ def parse_seeds(text: str) -> range:
     seeds = seeds_of(text)
     refuse_test_seeds(seeds)
     return seeds
-
-
-def print_plan(scenario: Scenario, policy: str) -> None:
-    """Sizes, plan, forecast and certified gap of a scenario's graphs under a policy."""
-    from edgewise.policies.split import local, split_policy
-    from edgewise.policies.split.layout_optimum import LayoutPlan
-    from edgewise.splitting import splitting
-
-    found = splitting(scenario)
-    plan = getattr(split_policy(policy, found.program), "plan", None)
-    for small in found.contracted:
-        out.print(f"{small.before} tasks, {small.after} after contraction")
-    if isinstance(plan, LayoutPlan):
-        return _print_layout(plan)
-    if plan is None:
-        return out.print(f"{policy} draws from no plan")
-    _print_groups(plan)
-    whole = local(plan.program).forecast
-    out.print(
-        f"forecast {1e3 * plan.forecast.mean_s:.4g} ms, whole on one server {1e3 * whole.mean_s:.4g} ms; "
-        f"link {plan.forecast.load:.1%} busy, a message waits {1e6 * plan.forecast.wait_s:.3g} µs; "
-        f"certified gap {plan.gap:.1e}"
-    )
-    if found.overload:
-        note([f"the forecast does not hold: {found.overload}"])
-
-
-def _print_groups(plan: "SplitPlan") -> None:
-    """How likely each placement of each kind of sub-graph is."""
-    groups, start = plan.program.groups, plan.program.arrays.start
-    out.print(f"{plan.program.variables} probabilities in {len(groups)} kinds of sub-graphs")
-    rows = []
-    for number, group in enumerate(groups):
-        for k in range(start[number + 1] - start[number]):
-            chance, row = plan.theta[start[number] + k], group.lines.part[k]
-            if chance > 1e-9:
-                parts = " + ".join(f"{int((row[:-1] == p).sum())}" for p in range(int(row.max()) + 1))
-                end = "" if row[-1] == 0 else ", ends away"
-                rows.append((number, len(group.subgraphs), f"{chance:.3f}", parts + end))
-    if rows:
-        show(("sub-graph", "times", "probability", "branches by server"), rows)
-
-
-def _print_layout(plan: "LayoutPlan") -> None:
-    layout = plan.program.layout
-    names = [*layout.links, *(group.name for group in layout.groups)]
-    found = zip(names, plan.load, plan.wait_s, strict=True)
-    rows = ((name, f"{load:.1%}", f"{1e3 * wait:.3g}") for name, load, wait in found)
-    show(("resource", "busy", "waits ms"), rows)
-    out.print(
-        f"forecast {1e3 * plan.mean_s:.4g} ms; {plan.program.variables} probabilities; "
-        f"certified gap {plan.gap:.1%}"
-    )

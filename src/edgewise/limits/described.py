@@ -1,0 +1,167 @@
+"""A limit and its cures from what was asked for and what there is."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from edgewise.limits import cures
+from edgewise.limits.reach import Group, Reach
+from edgewise.limits.rooms import Room, more
+from edgewise.limits.words import Limit, alike, percent, since, took
+from edgewise.model.grammar.pipelines import PipelineSpec
+from edgewise.model.scenario import Scenario
+from edgewise.model.topology import Resources
+from edgewise.report.summary import rate
+
+FULL = 0.95  # share of a capacity from which on people call it full
+
+
+class Load(NamedTuple):
+    """What was asked of something at its busiest, and what was lost to it.
+
+    Attributes:
+        share: of its capacity.
+        lost: share of the work of its kind.
+        when_s: since when work is lost, or it is full; None: never.
+    """
+
+    share: float
+    lost: float = 0.0
+    when_s: float | None = None
+
+
+def _loses(load: Load) -> str:
+    return f"; {percent(load.lost)} of the work is lost to it" if load.lost > 0.0 else ""
+
+
+def link(scenario: Scenario, name: str, has_bps: float, load: Load) -> Limit:
+    """Of a link that is called as in `model.ways.Routes`."""
+    base, _, way = name.rpartition(":")
+    one = base if way == "both" else f"{base} ({way})"
+    asked, has = rate(load.share * has_bps), rate(has_bps)
+    amount = f"{asked.split()[0]} of {has}" if asked.split()[1] == has.split()[1] else f"{asked} of {has}"
+    state = "is full" if load.share >= FULL else f"is {percent(load.share)} full at its busiest"
+    text = f"the link {one} {state}: {amount}{since(load.when_s)}{_loses(load)}"
+    found = cures.link(scenario, name, load.share * has_bps)
+    return Limit("link", name, load.share, load.lost, load.when_s, text, found)
+
+
+def workers(scenario: Scenario, rooms: Mapping[str, Room], groups: Sequence[Group], load: Load) -> Limit:
+    """Of groups that are alike: workers where a node has room for more of them, or else their nodes."""
+    group, names = groups[0], alike([each.name for each in groups])
+    count, room = len(group.workers), more(scenario, rooms, groups[0].variant, group.nodes)
+    are, they = ("is", "it can") if count == 1 else ("are", "they can")
+    all_of = "the worker of" if count == 1 else f"the {count} workers of"
+    asked = f"{are} {percent(load.share)} busy at the busiest"
+    if load.share >= FULL:
+        asked = f"{are} full: {percent(load.share)} of what {they} do is asked for"
+    text = f"{all_of} {names} {asked}{since(load.when_s)}{_loses(load)}"
+    raised = cures.workers(scenario, rooms, group, load.share)
+    if room:
+        fit = f"there is room for {room} more" if room > 1 else "there is room for one more"
+        return Limit("worker", group.name, load.share, load.lost, load.when_s, f"{text}; {fit}", raised)
+    lacks = rooms[group.nodes[0]].lacks(scenario.catalog.variant(group.variant).resources)
+    where = group.nodes[0] if len(group.nodes) == 1 else f"no node of {group.cluster}"
+    has_no = "has no room" if len(group.nodes) == 1 else "has room"
+    text += f", and {where} {has_no} for another ({lacks})"
+    name = group.nodes[0] if len(group.nodes) == 1 else group.cluster
+    return Limit("node", name, load.share, load.lost, load.when_s, text, raised)
+
+
+def unserved(reach: Reach, rooms: Mapping[str, Room], needs: Sequence[int], load: Load) -> Limit:
+    """An application that no worker can serve, at sites where that is so.
+
+    Args:
+        needs: of one application; the one that is furthest from being served is described.
+    """
+    need = max(needs, key=lambda k: _over_s(reach, k))
+    asked, sites = reach.needs[need], [reach.world.site_names[reach.needs[k].site] for k in needs]
+    every = len(sites) == len(reach.world.site_names)
+    where = "" if every else f" at {alike(sites)}"
+    nearest = reach.nearest(need)
+    lost = f"{since(load.when_s)}{_loses(load)}"
+    if nearest is None:
+        right = [g for g, x in enumerate(reach.groups) if _task(reach, x) == asked.task]
+        best = max((_accuracy(reach, reach.groups[g]) for g in right), default=None)
+        if best is None:
+            why = f"no worker does {asked.task}"
+        else:
+            why = f"it wants an accuracy of {asked.min_accuracy:g}, the best worker has {best:g}"
+        found = cures.variants(reach, rooms, need)
+        found += () if best is None else (cures.accuracy(asked.of, best),)
+        text = f"no variant can serve {asked.of}{where}: {why}{lost}"
+        return Limit("variant", asked.of, None, load.lost, load.when_s, text, found)
+    least_s, (low_s, high_s) = float(reach.delay_s[need, nearest]), asked.deadline_s
+    group = reach.groups[nearest]
+    by = f"{took(least_s - high_s)} too long"
+    what = f"no worker can keep {asked.of}'s deadline of {_range(asked.deadline_s)}{where}"
+    if least_s <= high_s:
+        what = f"no worker can keep {asked.of}'s deadlines below {took(least_s)}{where}"
+        by = f"deadlines are {_range(asked.deadline_s)}"
+    text = f"{what}: the fastest that is accurate enough, {group.name}, takes {took(least_s)}, {by}{lost}"
+    found = (*cures.variants(reach, rooms, need), cures.deadline(asked.of, least_s, asked.deadline_s))
+    return Limit("deadline", asked.of, least_s / low_s, load.lost, load.when_s, text, found)
+
+
+def _over_s(reach: Reach, need: int) -> float:
+    nearest = reach.nearest(need)
+    return float("inf") if nearest is None else float(reach.delay_s[need, nearest])
+
+
+def _range(ends_s: tuple[float, float]) -> str:
+    low, high = ends_s
+    return took(low) if low == high else f"{took(low)} to {took(high)}"
+
+
+def _task(reach: Reach, group: Group) -> str:
+    catalog = reach.scenario.catalog
+    return catalog.model(catalog.variant(group.variant).model).task
+
+
+def _accuracy(reach: Reach, group: Group) -> float:
+    catalog = reach.scenario.catalog
+    return catalog.model(catalog.variant(group.variant).model).accuracy
+
+
+def cores(scenario: Scenario, name: str, kind: str, has: float, load: Load) -> Limit:
+    """Of a node's cores that workers leave to replicas, or of services' workers in the cloud."""
+    what = f"the {has:.3g} cores that workers leave on {name}" if kind == "node" else f"the workers {name}"
+    state = "are full" if load.share >= FULL else f"are {percent(load.share)} busy at the busiest"
+    text = f"{what} {state} with requests: {percent(load.share)} asked for{since(load.when_s)}{_loses(load)}"
+    return Limit(kind, name, load.share, load.lost, load.when_s, text)
+
+
+def jobs(scenario: Scenario, rooms: Mapping[str, Room]) -> list[Limit]:
+    """How much of the cores that workers leave jobs ask for, over the whole run."""
+    if scenario.jobs is None:
+        return []
+    pattern = scenario.jobs.pattern
+    asked = sum(job.resources.cpu_cores * job.duration_s for job in scenario.jobs.submitted)
+    drawn = float(
+        np.dot(pattern.cores, pattern.core_shares) * np.dot(pattern.durations, pattern.duration_shares)
+    )
+    asked += drawn * pattern.jobs_per_slot * pattern.slots * pattern.slot_s
+    left = sum(room.free[0] for room in rooms.values()) * (1.0 - pattern.load_mean) * scenario.duration_s
+    share = asked / left if left > 0.0 else float("inf")
+    text = f"jobs ask for {percent(share)} of the core-seconds that other work leaves"
+    return [Limit("node", "all nodes", share, 0.0, None, text)]
+
+
+def too_large(scenario: Scenario, rooms: Mapping[str, Room]) -> list[Limit]:
+    """Jobs and tasks of pipelines for which no node has room beside its workers."""
+    wanted = [
+        (f"job {number}", job.resources)
+        for number, job in enumerate(scenario.jobs.submitted if scenario.jobs else ())
+    ]
+    for spec in scenario.spec.pipelines or ():
+        if isinstance(spec, PipelineSpec):
+            wanted += [(f"task {t.name} of {spec.name}", Resources(0.0, t.memory_bytes)) for t in spec.tasks]
+    found = []
+    for name, needs in wanted:
+        lacks = {room.node: room.lacks(needs) for room in rooms.values()}
+        if all(lacks.values()):
+            best = max(rooms.values(), key=lambda room: room.free[:2])
+            text = f"no node has room for {name} beside its workers: {best.node} has {lacks[best.node]}"
+            found.append(Limit("node", best.node, None, 0.0, None, text))
+    return found

@@ -1,0 +1,136 @@
+"""What there is to share out beforehand, and who asks for it: links, workers, nodes' cores for replicas."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgewise.arrays import Floats
+from edgewise.limits.balance import Options
+from edgewise.limits.load import STEPS, by_need, drawn
+from edgewise.limits.reach import Reach
+from edgewise.limits.rooms import Room
+from edgewise.model.grammar.services import RequestsSpec
+from edgewise.model.scenario import Scenario
+from edgewise.model.services import plain, service_names, system_of
+from edgewise.model.ways import Routes, routes_of
+
+MOST_OPTIONS = 60_000  # beyond them the least load is not sought
+
+
+@dataclass
+class Offer:
+    """Resources and options, as they are added.
+
+    Attributes:
+        kinds, names, capacity: of each resource: "link" in bits/s, "worker" in queries/s, "node" in cores.
+        demand: (J, STEPS) queries per second of each need.
+        labels: of each need: its kind of work, its site, and its application or service.
+    """
+
+    kinds: list[str]
+    names: list[str]
+    capacity: list[float]
+    demand: list[Floats]
+    labels: list[tuple[str, str, str]]
+    need: list[int]
+    uses: list[tuple[int, int, float]]
+
+    def resource(self, kind: str, name: str, capacity: float) -> int:
+        """A new one."""
+        self.kinds.append(kind)
+        self.names.append(name)
+        self.capacity.append(capacity)
+        return len(self.names) - 1
+
+    def asks(self, label: tuple[str, str, str], demand: Floats) -> int:
+        """A new need."""
+        self.labels.append(label)
+        self.demand.append(demand)
+        return len(self.labels) - 1
+
+    def option(self, need: int, uses: list[tuple[int, float]]) -> None:
+        """A new option of a need; what takes nothing of a resource is left out."""
+        self.need.append(need)
+        self.uses += [(resource, len(self.need) - 1, amount) for resource, amount in uses if amount > 0.0]
+
+    def options(self) -> Options:
+        """As arrays."""
+        rows = np.array(self.uses, dtype=np.float64).reshape(-1, 3).T
+        resource, option = (rows[k].astype(np.int64) for k in (0, 1))
+        need = np.array(self.need, dtype=np.int64)
+        return Options(need, resource, option, rows[2], np.array(self.capacity))
+
+
+def offered(scenario: Scenario, reach: Reach | None, rooms: dict[str, Room]) -> Offer | None:
+    """Of streams and of services that are drawn steadily; None where there are none, or too many options."""
+    found = Offer([], [], [], [], [], [], [])
+    if not scenario.topology.sites:
+        return None
+    routes = routes_of(scenario.topology)
+    for name, bps in zip(routes.names, routes.rate_bps.tolist(), strict=True):
+        found.resource("link", name, bps)
+    if reach is not None:
+        if reach.able.size > MOST_OPTIONS:
+            return None
+        _streams(found, reach, routes)
+    spec = scenario.spec.services
+    if spec is not None and isinstance(spec.requests, RequestsSpec):
+        _services(found, scenario, spec.requests, rooms, routes)
+    return found if found.need else None
+
+
+def _way(
+    scenario: Scenario, routes: Routes, site: int, cluster: int, size: float, answer: float
+) -> list[tuple[int, float]]:
+    """Bits of a query and its answer on each link."""
+    clusters = len(scenario.topology.clusters)
+    there, count = site * clusters + cluster, len(scenario.topology.sites) * clusters
+    rows = ((routes.link[there], size), (routes.link[count + there], answer))
+    return [(link, 8.0 * size_bytes) for row, size_bytes in rows for link in row[row >= 0].tolist()]
+
+
+def _streams(found: Offer, reach: Reach, routes: Routes) -> None:
+    start = [found.resource("worker", group.name, group.capacity_qps) for group in reach.groups]
+    clusters = {name: c for c, name in enumerate(reach.world.cluster_names)}
+    served, demand = reach.served(), by_need(reach, drawn(reach))
+    for k, need in enumerate(reach.needs):
+        number = found.asks(("streams", reach.world.site_names[need.site], need.of), demand[k])
+        for g in np.flatnonzero(served[k]).tolist():
+            cluster = clusters[reach.groups[g].cluster]
+            way = _way(reach.scenario, routes, need.site, cluster, need.size_bytes, need.answer_bytes)
+            found.option(number, [(start[g], float(reach.share[k, g])), *way])
+
+
+def _services(
+    found: Offer, scenario: Scenario, asked: RequestsSpec, rooms: dict[str, Room], routes: Routes
+) -> None:
+    """Requests take a core for as long as they are served, on any node or in the cloud."""
+    spec, topology = scenario.spec.served, scenario.topology
+    system, names = system_of(spec, scenario.catalog, topology), service_names(spec, scenario.catalog)
+    answers = [each.answer_bytes for each in plain(spec, scenario.catalog) for _ in range(each.count or 1)]
+    places: dict[str, Any] = {}
+    for number, cluster in enumerate(topology.clusters):
+        for node in cluster.nodes if cluster.name != spec.cloud else ():
+            free = rooms[node.name].free[0]
+            if free > 0.0:
+                places[node.name] = (number, found.resource("node", node.name, free))
+    service_s, cloud = float(np.mean(asked.service_s)), [c.name for c in topology.clusters].index(spec.cloud)
+    in_cloud = {node.name for node in topology.clusters[cloud].nodes}
+    each_qps = asked.rate_qps / len(names) / len(topology.sites)
+    for s, name in enumerate(names):
+        workers = [w for w in topology.workers if w.variant == name and w.node in in_cloud]
+        known = (
+            found.names.index(f"{name} at {spec.cloud}") if f"{name} at {spec.cloud}" in found.names else -1
+        )
+        if known < 0 and workers:
+            known = found.resource("worker", f"{name} at {spec.cloud}", len(workers) / service_s)
+        takes = service_s * (found.capacity[known] / len(workers) if workers else 0.0)
+        for site in range(len(topology.sites)):
+            need = found.asks(("services", topology.sites[site].name, name), np.full(STEPS, each_qps))
+            core_s = float(system.service_cpu_cores[s]) * service_s
+            for cluster, resource in places.values():
+                way = _way(scenario, routes, site, cluster, asked.payload_bytes, answers[s])
+                found.option(need, [(resource, core_s), *way])
+            way = _way(scenario, routes, site, cloud, asked.payload_bytes, answers[s])
+            found.option(need, [*([(known, takes)] if known >= 0 else []), *way])
