@@ -13,7 +13,7 @@ from edgewise import runs
 from edgewise.cli.output import app, note, out, show
 from edgewise.cli.verbs import JsonOption, PolicyOption, ScenarioArgument, SetOption, by_decision, load
 from edgewise.limits import in_words
-from edgewise.limits.checked import Checked, Line, Serving
+from edgewise.limits.checked import Checked, CapacityLine, Serving
 from edgewise.limits.words import percent, took
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import WayTable
@@ -80,7 +80,7 @@ def _deciding(scenario: Scenario, decided: str, chosen: dict[str, str]) -> None:
     show(("work", "decision", "policy", "others"), rows)
 
 
-def _capacity(lines: list[Line]) -> None:
+def _capacity(lines: list[CapacityLine]) -> None:
     """A table of nodes, one of workers, one of links."""
     for kind, mine in groupby(lines, key=lambda line: line.kind):
         listed = list(mine)

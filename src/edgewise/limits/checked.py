@@ -12,7 +12,7 @@ from edgewise.limits.balance import Balance, balanced, fullest
 from edgewise.limits.described import FULL, Load
 from edgewise.limits.offered import Offer, offered
 from edgewise.limits.reach import Reach, reach_of
-from edgewise.limits.rooms import SAID, Room, amount, rooms_of
+from edgewise.limits.rooms import SAID, NodeRoom, amount, rooms_of
 from edgewise.limits.words import Limit, ordered
 from edgewise.model.scenario import Scenario
 from edgewise.report.summary import rate
@@ -21,7 +21,7 @@ LINES = 4  # limits that are described
 OVER = 1.0 + 1e-3  # share of a capacity beyond which nobody can serve everything
 
 
-class Line(NamedTuple):
+class CapacityLine(NamedTuple):
     """What one link, node or group of workers has, and what is asked of it.
 
     Attributes:
@@ -64,7 +64,7 @@ class Checked:
     scenario: Scenario
 
     @cached_property
-    def rooms(self) -> dict[str, Room]:
+    def rooms(self) -> dict[str, NodeRoom]:
         """Of nodes, by name."""
         return rooms_of(self.scenario)
 
@@ -91,7 +91,7 @@ class Checked:
             bound = found.bound(options, demand)
         return found, bound
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[CapacityLine]:
         """Nodes, then workers and links, the fullest first of each."""
         loads: dict[tuple[str, str], float] = {}
         if self._offer is not None and self._busiest is not None:
@@ -101,26 +101,28 @@ class Checked:
         if self.reach is not None:
             for group in self.reach.groups:
                 count = f"{len(group.workers)} × {group.capacity_qps / len(group.workers):.4g} queries/s"
-                found.append(Line("worker", group.name, count, 0.0, loads.get(("worker", group.name))))
+                found.append(
+                    CapacityLine("worker", group.name, count, 0.0, loads.get(("worker", group.name)))
+                )
         known = {line.name for line in found if line.kind == "worker"}
         for k, kind in enumerate(self._offer.kinds if self._offer else ()):
             assert self._offer is not None
             name, has = self._offer.names[k], self._offer.capacity[k]
             if kind == "link":
-                found.append(Line("link", name, rate(has), 0.0, loads[kind, name]))
+                found.append(CapacityLine("link", name, rate(has), 0.0, loads[kind, name]))
             elif kind == "worker" and name not in known:
-                found.append(Line("worker", name, f"{has:.4g} requests/s", 0.0, loads[kind, name]))
+                found.append(CapacityLine("worker", name, f"{has:.4g} requests/s", 0.0, loads[kind, name]))
         order = {"node": 0, "worker": 1, "link": 2}
         return sorted(found, key=lambda line: (order[line.kind], -(line.load or 0.0), -line.held))
 
-    def _node(self, room: Room, share: float | None) -> Line:
+    def _node(self, room: NodeRoom, share: float | None) -> CapacityLine:
         rows = [each for each in zip(SAID, room.has, room.held, strict=True) if each[1] > 0.0]
         has = ", ".join(
             f"{amount(what, total)} {'cores' if what == 'cores' else what}" for what, total, _ in rows
         )
         held = max((part / total for _, total, part in rows), default=0.0)
         most = [what for what, total, part in rows if part == held * total and part > 0.0]
-        return Line("node", room.node, has, held, share, most[0] if most else "")
+        return CapacityLine("node", room.node, has, held, share, most[0] if most else "")
 
     def serving(self) -> list[Serving]:
         """Of each application at each site."""

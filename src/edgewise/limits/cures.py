@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgewise.limits.reach import Group, Reach
-from edgewise.limits.rooms import Room, more
+from edgewise.limits.reach import WorkerGroup, Reach
+from edgewise.limits.rooms import NodeRoom, more
 from edgewise.limits.words import Cure, percent, took
 from edgewise.model.grammar.places import OWN, SITE, ClusterSpec, LinkSpec, NodeSpec, WorkerSpec
 from edgewise.model.scenario import Scenario
@@ -56,7 +56,9 @@ def _names(scenario: Scenario, number: int, spec: LinkSpec) -> set[str]:
     return found
 
 
-def workers(scenario: Scenario, rooms: Mapping[str, Room], group: Group, share: float) -> tuple[Cure, ...]:
+def workers(
+    scenario: Scenario, rooms: Mapping[str, NodeRoom], group: WorkerGroup, share: float
+) -> tuple[Cure, ...]:
     """More workers where their nodes have room, or else more nodes; as many as the load asks for."""
     wanted = max(math.ceil(len(group.workers) * (share / ROOMY - 1.0)), 1)
     room = more(scenario, rooms, group.variant, group.nodes)
@@ -69,7 +71,7 @@ def workers(scenario: Scenario, rooms: Mapping[str, Room], group: Group, share: 
     return nodes(scenario, group, wanted)
 
 
-def nodes(scenario: Scenario, group: Group, wanted: int) -> tuple[Cure, ...]:
+def nodes(scenario: Scenario, group: WorkerGroup, wanted: int) -> tuple[Cure, ...]:
     """More nodes like those that a group is on, with its workers."""
     if scenario.spec.topology is not None:
         return _generated(scenario, group, wanted)
@@ -114,7 +116,7 @@ def _added(
     return ((f"clusters.{cluster.name}.nodes", listed), ("workers", whole))
 
 
-def _generated(scenario: Scenario, group: Group, wanted: int) -> tuple[Cure, ...]:
+def _generated(scenario: Scenario, group: WorkerGroup, wanted: int) -> tuple[Cure, ...]:
     """More servers in a tier of a generated topology."""
     spec: Any = scenario.spec.topology
     for tier in ("access", "central_office", "data_centre", "cloud"):
@@ -127,7 +129,7 @@ def _generated(scenario: Scenario, group: Group, wanted: int) -> tuple[Cure, ...
     return ()
 
 
-def _entry(scenario: Scenario, group: Group) -> tuple[int, WorkerSpec] | None:
+def _entry(scenario: Scenario, group: WorkerGroup) -> tuple[int, WorkerSpec] | None:
     """Number and entry of `workers` that a group comes from."""
     places = {group.cluster, *group.nodes}
     for number, spec in enumerate(scenario.spec.workers or ()):
@@ -136,7 +138,7 @@ def _entry(scenario: Scenario, group: Group) -> tuple[int, WorkerSpec] | None:
     return None
 
 
-def _node(scenario: Scenario, group: Group) -> tuple[ClusterSpec, NodeSpec] | None:
+def _node(scenario: Scenario, group: WorkerGroup) -> tuple[ClusterSpec, NodeSpec] | None:
     """Cluster and entry of its nodes that a group is on."""
     for cluster in scenario.spec.clusters or ():
         numbered = [f"{cluster.name}-{k}" for k in range(cluster.count or 0)] or [cluster.name]
@@ -148,7 +150,9 @@ def _node(scenario: Scenario, group: Group) -> tuple[ClusterSpec, NodeSpec] | No
     return None
 
 
-def variants(reach: Reach, rooms: Mapping[str, Room], need: int, in_time: bool = True) -> tuple[Cure, ...]:
+def variants(
+    reach: Reach, rooms: Mapping[str, NodeRoom], need: int, in_time: bool = True
+) -> tuple[Cure, ...]:
     """Another variant of the catalog that could serve a need, where a node has room for it."""
     asked, world, scenario = reach.needs[need], reach.world, reach.scenario
     models = {model.name: model for model in scenario.catalog.models}

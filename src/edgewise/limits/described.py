@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.limits import cures
-from edgewise.limits.reach import Group, Reach
-from edgewise.limits.rooms import Room, more
+from edgewise.limits.reach import WorkerGroup, Reach
+from edgewise.limits.rooms import NodeRoom, more
 from edgewise.limits.words import Limit, alike, percent, since, took
 from edgewise.model.grammar.pipelines import PipelineSpec
 from edgewise.model.scenario import Scenario
@@ -47,7 +47,9 @@ def link(scenario: Scenario, name: str, has_bps: float, load: Load) -> Limit:
     return Limit("link", name, load.share, load.lost, load.when_s, text, found)
 
 
-def workers(scenario: Scenario, rooms: Mapping[str, Room], groups: Sequence[Group], load: Load) -> Limit:
+def workers(
+    scenario: Scenario, rooms: Mapping[str, NodeRoom], groups: Sequence[WorkerGroup], load: Load
+) -> Limit:
     """Of groups that are alike: workers where a node has room for more of them, or else their nodes."""
     group, names = groups[0], alike([each.name for each in groups])
     count, room = len(group.workers), more(scenario, rooms, groups[0].variant, group.nodes)
@@ -69,7 +71,7 @@ def workers(scenario: Scenario, rooms: Mapping[str, Room], groups: Sequence[Grou
     return Limit("node", name, load.share, load.lost, load.when_s, text, raised)
 
 
-def unserved(reach: Reach, rooms: Mapping[str, Room], needs: Sequence[int], load: Load) -> Limit:
+def unserved(reach: Reach, rooms: Mapping[str, NodeRoom], needs: Sequence[int], load: Load) -> Limit:
     """An application that no worker can serve, at sites where that is so.
 
     Args:
@@ -114,12 +116,12 @@ def _range(ends_s: tuple[float, float]) -> str:
     return took(low) if low == high else f"{took(low)} to {took(high)}"
 
 
-def _task(reach: Reach, group: Group) -> str:
+def _task(reach: Reach, group: WorkerGroup) -> str:
     catalog = reach.scenario.catalog
     return catalog.model(catalog.variant(group.variant).model).task
 
 
-def _accuracy(reach: Reach, group: Group) -> float:
+def _accuracy(reach: Reach, group: WorkerGroup) -> float:
     catalog = reach.scenario.catalog
     return catalog.model(catalog.variant(group.variant).model).accuracy
 
@@ -132,7 +134,7 @@ def cores(scenario: Scenario, name: str, kind: str, has: float, load: Load) -> L
     return Limit(kind, name, load.share, load.lost, load.when_s, text)
 
 
-def jobs(scenario: Scenario, rooms: Mapping[str, Room]) -> list[Limit]:
+def jobs(scenario: Scenario, rooms: Mapping[str, NodeRoom]) -> list[Limit]:
     """How much of the cores that workers leave jobs ask for, over the whole run."""
     if scenario.jobs is None:
         return []
@@ -148,7 +150,7 @@ def jobs(scenario: Scenario, rooms: Mapping[str, Room]) -> list[Limit]:
     return [Limit("node", "all nodes", share, 0.0, None, text)]
 
 
-def too_large(scenario: Scenario, rooms: Mapping[str, Room]) -> list[Limit]:
+def too_large(scenario: Scenario, rooms: Mapping[str, NodeRoom]) -> list[Limit]:
     """Jobs and tasks of pipelines for which no node has room beside its workers."""
     wanted = [
         (f"job {number}", job.resources)

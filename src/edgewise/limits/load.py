@@ -14,7 +14,7 @@ DRAWN = 5  # runs that are drawn to know the load beforehand
 MANY = 20_000  # streams of a run of which one is enough
 
 
-class Asked(NamedTuple):
+class AskedStreams(NamedTuple):
     """Streams of one or several runs, (N,) each.
 
     Attributes:
@@ -31,7 +31,7 @@ class Asked(NamedTuple):
     size_bytes: Floats
 
 
-def drawn(reach: Reach) -> Asked:
+def drawn(reach: Reach) -> AskedStreams:
     """Streams of some seeds, which are nobody's measurements."""
     names, runs = reach.world.site_names, 0
     rows: list[tuple[float, ...]] = []
@@ -41,15 +41,15 @@ def drawn(reach: Reach) -> Asked:
             rows.append((where, each.open_s, each.close_s, each.rate_qps, each.size_bytes))
         runs += 1
     columns = np.array(rows, dtype=np.float64).reshape(-1, 5).T
-    return Asked(runs, columns[0].astype(np.int64), *columns[1:])
+    return AskedStreams(runs, columns[0].astype(np.int64), *columns[1:])
 
 
-def recorded(reach: Reach, items: pa.Table, runs: int) -> Asked:
+def recorded(reach: Reach, items: pa.Table, runs: int) -> AskedStreams:
     """Streams of `runs` runs in the schema of `report.schema.STREAMS`."""
     where = zip(items["site"].to_pylist(), items["application"].to_pylist(), strict=True)
     need = np.array([reach.number[each] for each in where], dtype=np.int64)
     names = ("open_s", "close_s", "rate_qps", "size_bytes")
-    return Asked(runs, need, *(items[name].to_numpy() for name in names))
+    return AskedStreams(runs, need, *(items[name].to_numpy() for name in names))
 
 
 def edges_of(duration_s: float) -> Floats:
@@ -69,7 +69,7 @@ def in_steps(start_s: Floats, end_s: Floats, amount: Floats, edges: Floats) -> F
     return mean.clip(0.0)
 
 
-def by_need(reach: Reach, asked: Asked) -> Floats:
+def by_need(reach: Reach, asked: AskedStreams) -> Floats:
     """(K, STEPS) queries per second, mean over the runs."""
     edges = edges_of(reach.scenario.duration_s)
     found = np.zeros((len(reach.needs), len(edges) - 1))

@@ -9,7 +9,7 @@ from edgewise.arrays import Floats
 from edgewise.limits.balance import Options
 from edgewise.limits.load import STEPS, by_need, drawn
 from edgewise.limits.reach import Reach
-from edgewise.limits.rooms import Room
+from edgewise.limits.rooms import NodeRoom
 from edgewise.model.grammar.services import RequestsSpec
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import plain, service_names, system_of
@@ -62,7 +62,7 @@ class Offer:
         return Options(need, resource, option, rows[2], np.array(self.capacity))
 
 
-def offered(scenario: Scenario, reach: Reach | None, rooms: dict[str, Room]) -> Offer | None:
+def offered(scenario: Scenario, reach: Reach | None, rooms: dict[str, NodeRoom]) -> Offer | None:
     """Of streams and of services that are drawn steadily; None where there are none, or too many options."""
     found = Offer([], [], [], [], [], [], [])
     if not scenario.topology.sites:
@@ -103,7 +103,7 @@ def _streams(found: Offer, reach: Reach, routes: Routes) -> None:
 
 
 def _services(
-    found: Offer, scenario: Scenario, asked: RequestsSpec, rooms: dict[str, Room], routes: Routes
+    found: Offer, scenario: Scenario, asked: RequestsSpec, rooms: dict[str, NodeRoom], routes: Routes
 ) -> None:
     """Requests take a core for as long as they are served, on any node or in the cloud."""
     spec, topology = scenario.spec.served, scenario.topology

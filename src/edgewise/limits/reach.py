@@ -28,7 +28,7 @@ class Need(NamedTuple):
     deadline_s: tuple[float, float]
 
 
-class Group(NamedTuple):
+class WorkerGroup(NamedTuple):
     """Workers of one variant in one cluster.
 
     Attributes:
@@ -67,7 +67,7 @@ class Reach:
     scenario: Scenario
     world: World
     needs: tuple[Need, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[WorkerGroup, ...]
     group: Ints
     able: Bools
     delay_s: Floats
@@ -135,9 +135,9 @@ def needs_of(scenario: Scenario) -> tuple[Need, ...]:
     )
 
 
-def _group(world: World, workers: Ints) -> Group:
+def _group(world: World, workers: Ints) -> WorkerGroup:
     nodes = dict.fromkeys(world.node_names[n] for n in world.node[workers].tolist())
-    return Group(
+    return WorkerGroup(
         world.variant_names[workers[0]],
         world.cluster_names[world.cluster[workers[0]]],
         tuple(world.worker_names[w] for w in workers.tolist()),

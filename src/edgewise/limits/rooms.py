@@ -10,7 +10,7 @@ from edgewise.model.topology import Node, Resources
 SAID = ("cores", "memory", "accelerator memory", "storage")  # in the order of `topology.KINDS`
 
 
-class Room(NamedTuple):
+class NodeRoom(NamedTuple):
     """A node.
 
     Attributes:
@@ -43,7 +43,7 @@ def amount(what: str, value: float) -> str:
     return f"{value / 1e9:.3g} GB" if value >= 1e9 or value == 0.0 else f"{value / 1e6:.3g} MB"
 
 
-def rooms_of(scenario: Scenario) -> dict[str, Room]:
+def rooms_of(scenario: Scenario) -> dict[str, NodeRoom]:
     """Of each node, by name."""
     held: dict[str, list[float]] = {node.name: [0.0] * len(SAID) for node in scenario.topology.nodes}
     for worker in scenario.topology.workers:
@@ -55,7 +55,7 @@ def rooms_of(scenario: Scenario) -> dict[str, Room]:
     return {node.name: _room(node, held[node.name]) for node in scenario.topology.nodes}
 
 
-def more(scenario: Scenario, rooms: Mapping[str, Room], variant: str, nodes: Iterable[str]) -> int:
+def more(scenario: Scenario, rooms: Mapping[str, NodeRoom], variant: str, nodes: Iterable[str]) -> int:
     """How many more workers of a variant fit some nodes together."""
     needs, count = scenario.catalog.variant(variant).resources, 0
     for name in nodes:
@@ -70,5 +70,5 @@ def _hold(held: list[float], needs: tuple[float, ...]) -> None:
         held[k] += value
 
 
-def _room(node: Node, held: list[float]) -> Room:
-    return Room(node.name, node.cluster, node.resources.as_tuple(), tuple(held))
+def _room(node: Node, held: list[float]) -> NodeRoom:
+    return NodeRoom(node.name, node.cluster, node.resources.as_tuple(), tuple(held))
