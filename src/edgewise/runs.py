@@ -25,6 +25,7 @@ from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.grammar.scenario import not_run
 from edgewise.model.scenario import Scenario, server_groups
 from edgewise.model.services import answers_left_out
+from edgewise.model.sources import Source
 from edgewise.model.ways import unused_cables
 from edgewise.model.work import Stream
 from edgewise.policies import Policy as Policy
@@ -209,12 +210,22 @@ def refuse_too_much(scenario: Scenario) -> None:
         ("telemetry.period_s: periods in duration_s", duration_s / scenario.telemetry_period_s, 100_000_000),
         ("streams.arrivals: clients in duration_s", clients, 10_000_000),
         ("streams.applications: queries of all clients", clients * queries, 1_000_000_000_000),
+        (
+            "streams.sources: queries of all of them",
+            sum(map(_sent, came.sources)) * duration_s,
+            1_000_000_000_000,
+        ),
         ("services.requests: requests in duration_s", rate_qps * duration_s, 100_000_000),
     ):
         if count > most:
             raise ScenarioError(
                 f"{scenario.name}: {what}: about {count:.3g}; {most:,} can be simulated at most"
             )
+
+
+def _sent(source: Source) -> float:
+    """Queries/s of all of a source."""
+    return source.rate_qps * source.count * len(source.sites)
 
 
 def in_step(scenario: Scenario, work: str) -> bool:

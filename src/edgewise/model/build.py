@@ -16,6 +16,7 @@ from edgewise.model.grammar.places import (
 )
 from edgewise.model.grammar.scenario import ChangeSpec, ScenarioSpec
 from edgewise.model.grammar.services import ApplicationSpec
+from edgewise.model.kinds import meant, places_named
 from edgewise.model.problems import Problems, known, nearest, unique
 from edgewise.model.topology import (
     KINDS,
@@ -69,8 +70,8 @@ def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> 
         for name in expand(cluster.name, cluster.count)
     )
     sites = tuple(site for i, each in enumerate(site_specs) for site in _sites(i, each, clusters, problems))
-    unique("sites", [site.name for site in sites], problems)
-    unique("clusters", [cluster.name for cluster in clusters], problems)
+    unique("sites", [*(site.name for site in sites), *_kinds(site_specs)], problems)
+    unique("clusters", [*(c.name for c in clusters), *_kinds(spec.clusters or ())], problems)
     unique("clusters.nodes", [node.name for c in clusters for node in c.nodes], problems)
     cables = build_cables(spec.links or (), sites, problems)
     check_over(spec.links or (), sites, cables, problems)
@@ -84,7 +85,7 @@ def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> 
         if worker.node is not None:
             known(f"workers[{i}].node", "node", worker.node, nodes, problems)
         if worker.cluster is not None:
-            known(f"workers[{i}].cluster", "cluster", worker.cluster, [c.name for c in clusters], problems)
+            places_named(f"workers[{i}].cluster", "cluster", worker.cluster, clusters, problems)
     workers = deploy(worker_specs, catalog, clusters, problems) if len(problems) == before else ()
     return Topology(sites, clusters, ways, workers, links, tuple(cables.values()))
 
@@ -92,38 +93,34 @@ def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> 
 def build_timeline(
     specs: Sequence[ChangeSpec], duration_s: float, topology: Topology, problems: Problems
 ) -> tuple[Change, ...]:
-    """Changes in order of time; those of a cluster become changes of its nodes, `*` of all sites.
+    """Changes in order of time; those of a cluster, or of a kind of them, become changes of their nodes.
 
     Problems: unknown nodes, clusters and sites, and changes that come at or after the end.
     """
-    clusters = {c.name: tuple(node.name for node in c.nodes) for c in topology.clusters}
-    nodes = [node for names in clusters.values() for node in names]
-    sites = {site.name: None for site in topology.sites}
+    nodes = [node.name for node in topology.nodes]
     changes: list[Change] = []
     for i, spec in enumerate(specs):
-        where, before = f"timeline[{i}]", len(problems)
+        where = f"timeline[{i}]"
         if spec.at_s >= duration_s:
             problems.append(
                 f"{where}.at_s: {spec.at_s:g} is not before the end; use less than {duration_s:g}"
             )
         if spec.node is not None:
             known(f"{where}.node", "node", spec.node, nodes, problems)
-        elif spec.cluster is not None:
-            known(f"{where}.cluster", "cluster", spec.cluster, clusters, problems)
-        elif spec.link is not None:
-            known(f"{where}.link.site", "site", spec.link.site, ["*", *sites], problems)
-            known(f"{where}.link.cluster", "cluster", spec.link.cluster, clusters, problems)
-        if len(problems) == before:
-            changes += _changes(spec, clusters, tuple(sites))
+        changes += _changes(where, spec, topology, problems)
     return tuple(sorted(changes, key=lambda change: change.at_s))
 
 
-def _changes(spec: ChangeSpec, clusters: Mapping[str, tuple[str, ...]], sites: Sequence[str]) -> list[Change]:
+def _changes(where: str, spec: ChangeSpec, topology: Topology, problems: Problems) -> list[Change]:
     if spec.link is not None:
-        chosen = sites if spec.link.site == "*" else (spec.link.site,)
+        sites = places_named(f"{where}.link.site", "site", spec.link.site, topology.sites, problems, ("*",))
+        of = places_named(f"{where}.link.cluster", "cluster", spec.link.cluster, topology.clusters, problems)
         values = (spec.up, spec.delay_s, spec.deviation_s, spec.bandwidth_bps)
-        return [LinkChange(spec.at_s, site, spec.link.cluster, *values) for site in chosen]
-    names = clusters[spec.cluster] if spec.cluster is not None else (str(spec.node),)
+        return [LinkChange(spec.at_s, site.name, to.name, *values) for site in sites for to in of]
+    names = [str(spec.node)]
+    if spec.cluster is not None:
+        of = places_named(f"{where}.cluster", "cluster", spec.cluster, topology.clusters, problems)
+        names = [node.name for cluster in of for node in cluster.nodes]
     return [NodeChange(spec.at_s, name, bool(spec.up)) for name in names]
 
 
@@ -146,6 +143,11 @@ def expand(name: str, count: int | None) -> tuple[str, ...]:
     return (name,) if count is None else tuple(f"{name}-{k}" for k in range(count))
 
 
+def _kinds(specs: Iterable[SiteSpec | ClusterSpec]) -> list[str]:
+    """Names that stand for several places."""
+    return [spec.name for spec in specs if spec.count is not None]
+
+
 def _variant(spec: VariantSpec) -> Variant:
     profile = Profile(**dict(spec.profile))
     capacity = spec.capacity_qps
@@ -166,14 +168,22 @@ def _variant(spec: VariantSpec) -> Variant:
 
 
 def _sites(i: int, spec: SiteSpec, clusters: Sequence[Cluster], problems: Problems) -> Iterable[Site]:
-    names, known_clusters = expand(spec.name, spec.count), [cluster.name for cluster in clusters]
+    """Sites of a form; the k-th of a kind has the k-th cluster of a kind for its own."""
+    where, names, own = f"sites[{i}].cluster", expand(spec.name, spec.count), list[str]()
+    if spec.cluster is not None:
+        found = places_named(where, "cluster", spec.cluster, clusters, problems)
+        own = [cluster.name for cluster in found]
+        if own == [spec.cluster]:
+            own *= len(names)
+        if (found and len(own) < len(names)) or len(own) > len(names) == 1:
+            which = f"{len(own)} clusters, {', '.join(own[:3])}{', …' if len(own) > 3 else ''}"
+            problems.append(
+                f"{where}: {spec.cluster!r} stands for {which}, for {len(names)} sites; "
+                + ("name one of them" if len(names) == 1 else "give as many")
+            )
     for k, name in enumerate(names):
-        own = spec.cluster or ""
-        if own not in known_clusters and f"{own}-{k}" in known_clusters:
-            own = f"{own}-{k}"
-        if own:
-            known(f"sites[{i}].cluster", "cluster", own, known_clusters, problems)
-        yield Site(name, spec.access_delay_s, spec.uplink_bps, own)
+        mine = own[k] if k < len(own) else ""
+        yield Site(name, spec.access_delay_s, spec.uplink_bps, mine)
 
 
 def _cluster(name: str, spec: ClusterSpec) -> Cluster:
@@ -194,17 +204,16 @@ MOST_WORKERS = 100_000
 def deploy(
     specs: Sequence[WorkerSpec], catalog: Catalog, clusters: Sequence[Cluster], problems: list[str]
 ) -> tuple[Worker, ...]:
-    """Place workers in order, first fit; what has been placed before keeps its resources."""
+    """Place workers in order; what has been placed before keeps its resources.
+
+    A node takes all that a form says, and so does each node of a kind of cluster; over the nodes of one
+    cluster they are spread, first fit.
+    """
     left = {node.name: list(node.resources.as_tuple()) for c in clusters for node in c.nodes}
     total = {node.name: node.resources.as_tuple() for c in clusters for node in c.nodes}
     placed: list[tuple[str, str]] = []
     for i, spec in enumerate(specs):
         need = catalog.variant(spec.variant).resources.as_tuple()
-        nodes = (
-            [spec.node]
-            if spec.node
-            else [n.name for c in clusters if c.name == spec.cluster for n in c.nodes]
-        )
         if spec.count == "fill" and not any(need):
             problems.append(
                 f"workers[{i}].count: 'fill' never ends, variant {spec.variant!r} reserves nothing; "
@@ -212,15 +221,26 @@ def deploy(
             )
             continue
         wanted = MOST_WORKERS if spec.count == "fill" else int(spec.count)
-        done = 0
-        for node in nodes:
-            while done < wanted and fits(need, left[node], total[node]):
-                left[node] = [have - take for have, take in zip(left[node], need, strict=True)]
-                placed.append((spec.variant, node))
-                done += 1
-        if done < wanted and (spec.count != "fill" or done == 0):
-            problems.append(_does_not_fit(i, spec, need, nodes, left, done))
+        for nodes in _where(spec, clusters):
+            done = 0
+            for node in nodes:
+                while done < wanted and fits(need, left[node], total[node]):
+                    left[node] = [have - take for have, take in zip(left[node], need, strict=True)]
+                    placed.append((spec.variant, node))
+                    done += 1
+            if done < wanted and (spec.count != "fill" or done == 0):
+                problems.append(_does_not_fit(i, spec, need, nodes, left, done))
+                break
     return named(placed)
+
+
+def _where(spec: WorkerSpec, clusters: Sequence[Cluster]) -> list[list[str]]:
+    """Groups of nodes, each of which takes `count` workers: a node, those of a cluster, each of a kind."""
+    if spec.node is not None:
+        return [[spec.node]]
+    of = [[node.name for node in c.nodes] for c in meant(str(spec.cluster), clusters)]
+    is_one = spec.cluster in [c.name for c in clusters]
+    return of if is_one else [[name] for names in of for name in names]
 
 
 def fits(need: Sequence[float], left: Sequence[float], total: Sequence[float]) -> bool:
@@ -246,7 +266,8 @@ def _does_not_fit(
         ]
 
     best = min(nodes, key=lambda node: len(lacking(node)))
-    place = f"node {spec.node!r}" if spec.node else f"cluster {spec.cluster!r}"
+    each = spec.cluster is not None and len(nodes) == 1
+    place = f"node {nodes[0]!r}" if spec.node or each else f"cluster {spec.cluster!r}"
     return (
         f"workers[{i}].count: {done} of {spec.count} workers of {spec.variant!r} fit {place}; "
         f"on {best!r} {', '.join(lacking(best))}; lower count or add resources"

@@ -124,10 +124,12 @@ def _keys_at(root: type[BaseModel], loc: Sequence[str | int]) -> dict[str, str]:
 
 
 def _tagged(annotation: Any, tag: str) -> Any:
-    """The member of a union that carries a tag."""
+    """The member of a union that carries a tag, however deep the union lies."""
     for part in get_args(annotation):
         if any(getattr(mark, "tag", None) == tag for mark in getattr(part, "__metadata__", ())):
             return part
+        if (inner := _tagged(part, tag)) is not part:
+            return inner
     return annotation
 
 

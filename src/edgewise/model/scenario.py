@@ -29,7 +29,8 @@ from edgewise.model.grammar.scenario import MOVED_POLICIES, Library, ScenarioSpe
 from edgewise.model.grammar.services import ApplicationSpec, ArrivalsSpec
 from edgewise.model.pipelines import check_pipelines
 from edgewise.model.problems import Problems, explain, listed, nearest, shown, unique
-from edgewise.model.services import check_services
+from edgewise.model.services import check_services, one_cloud
+from edgewise.model.sources import Source, build_sources
 from edgewise.model.topologies import generate
 from edgewise.model.topology import KINDS, Catalog, Change, Resources, Topology
 from edgewise.model.ways import check_shared
@@ -142,6 +143,9 @@ class Arrivals:
     steps: tuple[tuple[float, float], ...]
 
 
+NOBODY_COMES = Arrivals(((0.0, 0.0),))
+
+
 @dataclass(frozen=True, slots=True)
 class Streams:
     """Clients of a scenario; without applications it holds none.
@@ -150,13 +154,17 @@ class Streams:
         lease_s: live, a stream that is opened by itself and not used for so long is closed.
         burst: live, queries of a stream that may come at once, or those that it declares for 1 s.
         gateways: simulated, "one" that decides for all sites, or one "per_site".
+        sources: streams that stay, beside the clients.
+        begins_at_s: time of the day at which a run begins.
     """
 
     applications: tuple[Application, ...] = ()
-    arrivals: Arrivals = Arrivals(((0.0, 0.0),))
+    arrivals: Arrivals = NOBODY_COMES
     lease_s: float = 600.0
     burst: int = 20
     gateways: str = "one"
+    sources: tuple[Source, ...] = ()
+    begins_at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +250,11 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
         topology = build_topology(spec, catalog, problems)
     else:
         topology = generate(spec.topology, catalog, library, problems)
-    streams = _streams(spec, catalog, problems)
+    streams = _streams(spec, catalog, topology, problems)
     if spec.services is not None and not problems:
-        check_services(spec.services, catalog, topology, problems)
+        services = one_cloud(spec.services, topology)
+        spec = spec.model_copy(update={"services": services})
+        check_services(services, catalog, topology, problems)
     jobs = None if spec.jobs is None else build_jobs(spec.jobs, spec.duration_s, topology.nodes, problems)
     check_graphs(spec.graphs or (), problems)
     if not problems:
@@ -277,13 +287,15 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
     )
 
 
-def _streams(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> Streams:
-    of = spec.streams
-    if of is None or not isinstance(of.applications, tuple):
+def _streams(spec: ScenarioSpec, catalog: Catalog, topology: Topology, problems: Problems) -> Streams:
+    if (of := spec.streams) is None:
         return Streams()
-    check_applications(of.applications, catalog, problems)
-    arrivals = Arrivals(_steps(of.arrivals, spec.duration_s))
-    return Streams(of.applications, arrivals, of.lease_s, of.burst, of.gateways)
+    found, arrivals = of.applications if isinstance(of.applications, tuple) else (), NOBODY_COMES
+    if of.arrivals is not None:
+        check_applications(found, catalog, problems)
+        arrivals = Arrivals(_steps(of.arrivals, spec.duration_s))
+    sources = build_sources(of.sources, [each.name for each in found], catalog, topology, problems)
+    return Streams(found, arrivals, of.lease_s, of.burst, of.gateways, sources, of.begins_at_s)
 
 
 def _steps(spec: ArrivalsSpec, duration_s: float) -> tuple[tuple[float, float], ...]:

@@ -19,6 +19,7 @@ from edgewise.model.grammar.services import (
     ServicesSpec,
     TracedRequestsSpec,
 )
+from edgewise.model.kinds import meant, places_named
 from edgewise.model.orchestration import System
 from edgewise.model.problems import known, unique
 from edgewise.model.topology import Catalog, Node, Resources, Topology
@@ -292,14 +293,21 @@ def _deviation(spec: ServicesSpec, catalog: Catalog) -> float:
     return max((catalog.variant(name).profile.deviation for name in variants), default=0.0)
 
 
+def one_cloud(spec: ServicesSpec, topology: Topology) -> ServicesSpec:
+    """The same with the name of the cloud's cluster, where a kind is named that has one alone."""
+    found = meant(spec.cloud, topology.clusters)
+    return spec.model_copy(update={"cloud": found[0].name}) if len(found) == 1 else spec
+
+
 def check_services(spec: ServicesSpec, catalog: Catalog, topology: Topology, problems: list[str]) -> None:
     """Names exist, services reserve something, the cloud serves all, first replicas fit: else problems."""
-    clusters = [cluster.name for cluster in topology.clusters]
     before = len(problems)
-    known("services.cloud", "cluster", spec.cloud, clusters, problems)
+    if len(found := places_named("services.cloud", "cluster", spec.cloud, topology.clusters, problems)) > 1:
+        names = ", ".join(cluster.name for cluster in found[:3])
+        problems.append(f"services.cloud: {spec.cloud!r} stands for {len(found)} clusters; name one: {names}")
     if len(problems) > before:
         return
-    if len(clusters) == 1:
+    if len(topology.clusters) == 1:
         problems.append("services: there is only the cloud; add a cluster whose nodes take replicas")
     for i, service in enumerate(spec.offered):
         if isinstance(service, ServiceSpec):

@@ -19,6 +19,7 @@ import numpy as np
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.model.grammar.places import OWN, SITE, LinkSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
+from edgewise.model.kinds import kinds, meant, names_of, places_named
 from edgewise.model.problems import Problems, known, nearest
 from edgewise.model.topology import Cable, Cluster, Link, Site, Topology, Way, WayTable
 
@@ -51,7 +52,7 @@ def check_over(
         for name in dict.fromkeys(over):
             if over.count(name) > 1:
                 problems.append(f"{where}: {name!r} twice; a way runs over a cable once")
-            here = [site.name for site in sites if spec.site in ("*", site.name)]
+            here = [site.name for site in meant(spec.site, sites)] if spec.site else []
             named = [name.replace(SITE, site) for site in here] if spec.site and SITE in name else [name]
             if (unknown := next((each for each in named if each not in cables), None)) is not None:
                 declared = [each.name for each in specs if each.name is not None]
@@ -107,53 +108,66 @@ def build_ways(
     cables: dict[str, Cable],
     problems: Problems,
 ) -> tuple[Way, ...]:
-    """The way from every site to every cluster, by the link that names them most closely."""
-    cluster_names = [cluster.name for cluster in clusters]
+    """The way from every site to every cluster, by the link that names them most closely.
+
+    A name goes before a site's own cluster, that before a kind, and a kind before '*'.
+    """
     given: dict[tuple[str, str], int] = {}
     for i, spec in enumerate(specs):
         if spec.site is None or spec.cluster is None:
             continue
-        known(f"links[{i}].site", "site", spec.site, ["*", *(site.name for site in sites)], problems)
-        known(f"links[{i}].cluster", "cluster", spec.cluster, ["*", OWN, *cluster_names], problems)
+        places_named(f"links[{i}].site", "site", spec.site, sites, problems, ("*",))
+        places_named(f"links[{i}].cluster", "cluster", spec.cluster, clusters, problems, ("*", OWN))
         if (spec.site, spec.cluster) in given:
             problems.append(
                 f"links[{i}]: a second link from {spec.site!r} to {spec.cluster!r}; remove one of them"
             )
         given[spec.site, spec.cluster] = i
-    ways = []
+    ways, of_site, of_cluster = [], kinds(sites), kinds(clusters)
     for site in sites:
-        for cluster in cluster_names:
-            ends = [cluster, OWN, "*"] if cluster == site.cluster else [cluster, "*"]
-            found = next((given[s, c] for s in (site.name, "*") for c in ends if (s, c) in given), None)
+        starts = [site.name, of_site[site.name], "*"]
+        for cluster in clusters:
+            own = [OWN] if cluster.name == site.cluster else []
+            ends = [cluster.name, *own, of_cluster[cluster.name], "*"]
+            found = next((given[s, c] for s in starts for c in ends if (s, c) in given), None)
             if found is None:
                 problems.append(
-                    f"links: no link from site {site.name!r} to cluster {cluster!r}; "
-                    f"add {{site: {site.name}, cluster: {cluster}, delay_s: …}}"
+                    f"links: no link from site {site.name!r} to cluster {cluster.name!r}; "
+                    f"add {{site: {site.name}, cluster: {cluster.name}, delay_s: …}}"
                 )
                 continue
-            ways.append(_way(specs[found], site, cluster, cables))
+            ways.append(_way(specs[found], site, cluster.name, cables))
     return tuple(ways)
 
 
 def build_links(
     specs: Sequence[LinkSpec], clusters: Sequence[Cluster], cables: dict[str, Cable], problems: Problems
 ) -> tuple[Link, ...]:
-    """Links between nodes, and between clusters."""
-    nodes, names = [node.name for c in clusters for node in c.nodes], [cluster.name for cluster in clusters]
+    """Links between nodes, and between clusters; one between kinds joins each of one with each of the other.
+
+    A cluster twice, or a kind twice, joins the nodes of each to each other.
+    """
+    nodes = [node.name for c in clusters for node in c.nodes]
     links: list[Link] = []
     for i, spec in enumerate(specs):
         if spec.between is None:
             continue
-        inside = names if spec.between[0] in names else nodes
-        for end in spec.between:
-            known(f"links[{i}].between", "cluster" if inside is names else "node", end, inside, problems)
-        if inside is nodes and spec.between[0] == spec.between[1]:
-            problems.append(f"links[{i}].between: joins node {spec.between[0]!r} to itself; name another one")
-        if any(set(link.ends) == set(spec.between) for link in links):
-            problems.append(f"links[{i}]: a second link between {' and '.join(spec.between)}; remove one")
-        figures = (spec.delay_s, spec.deviation_s, spec.bandwidth_bps)
-        link = Link(spec.between, *figures, spec.shared == "both")
-        links.append(_laid(link, spec.over, cables) if spec.over else link)
+        where, (one, other) = f"links[{i}].between", spec.between
+        if one in names_of(clusters):
+            ends = [places_named(where, "cluster", end, clusters, problems) for end in spec.between]
+            pairs = [(a.name, b.name) for a in ends[0] for b in ends[1] if one != other or a == b]
+        else:
+            for end in spec.between:
+                known(where, "node", end, nodes, problems)
+            if one == other:
+                problems.append(f"{where}: joins node {one!r} to itself; name another one")
+            pairs = [spec.between]
+        for pair in pairs:
+            if any(set(link.ends) == set(pair) for link in links):
+                problems.append(f"links[{i}]: a second link between {' and '.join(pair)}; remove one")
+            figures = (spec.delay_s, spec.deviation_s, spec.bandwidth_bps)
+            link = Link(pair, *figures, spec.shared == "both")
+            links.append(_laid(link, spec.over, cables) if spec.over else link)
     return tuple(links)
 
 
@@ -168,8 +182,9 @@ def check_shared(spec: ScenarioSpec, topology: Topology, problems: Problems) -> 
     """What shared links cannot be asked for: a change of several at once."""
     for i, change in enumerate(spec.timeline):
         if change.link is not None and change.bandwidth_bps is not None:
+            changed = {cluster.name for cluster in meant(change.link.cluster, topology.clusters)}
             several = isinstance(topology.ways, WayTable) or any(
-                way.over and way.cluster == change.link.cluster for way in topology.ways
+                way.over and way.cluster in changed for way in topology.ways
             )
             if several:
                 problems.append(

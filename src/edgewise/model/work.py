@@ -30,7 +30,7 @@ class Stream:
     """A client's sequence of queries (ASET's stream i).
 
     Attributes:
-        id: unique in a run; also keys the stream's random draws.
+        id: unique in a run.
         site: index of its access site.
         application: name of the application that opened it.
         task: task it needs.
@@ -42,6 +42,9 @@ class Stream:
         priority: larger is more important.
         arrivals: "periodic" frames or "poisson" queries.
         answer_bytes: size of an answer.
+        source: name of the source that it is of, which stays: while it is refused it asks again; empty: a
+            client's.
+        draws_as: keys its random draws; None: its id.
     """
 
     id: int
@@ -57,6 +60,13 @@ class Stream:
     priority: int = 0
     arrivals: str = "periodic"
     answer_bytes: float = 0.0
+    source: str = ""
+    draws_as: int | None = None
+
+    @property
+    def key(self) -> int:
+        """What keys its random draws."""
+        return self.id if self.draws_as is None else self.draws_as
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.topology import WayTable
 from edgewise.report.schema import WORK
 from edgewise.workloads.generate import most_load_bps
+from edgewise.workloads.sources import sources_load_bps
 
 _SPAN = ("seed", "policy", "window", "start_s", "end_s")
 _COUNTS = ("queries", "ok", "failed", "rejected")
@@ -285,14 +286,18 @@ def rate(bps: float) -> str:
 
 
 def beforehand(scenario: Scenario) -> list[str]:
-    """What no policy can change: sites whose clients send more, on average, than all their links carry."""
-    streams = scenario.streams
-    demand_bps = most_load_bps(streams.applications, streams.arrivals, scenario.duration_s)
-    over = [(site, bps) for site, bps in _carried(scenario).items() if demand_bps > bps]
+    """What no policy can change: sites that send more, on average, than all their links carry."""
+    came, clients_bps = scenario.streams, 0.0
+    if came.applications:
+        clients_bps = most_load_bps(came.applications, came.arrivals, scenario.duration_s)
+    who = " and ".join(["clients"] * bool(came.applications) + ["sources"] * bool(came.sources))
+    sent_bps = [clients_bps + sources_load_bps(came, s) for s in range(len(scenario.topology.sites))]
+    carried = zip(sent_bps, _carried(scenario).items(), strict=True)
+    over = [(site, demand_bps, bps) for demand_bps, (site, bps) in carried if demand_bps > bps]
     lines = [
-        f"site {site}: its clients send {rate(demand_bps)} in the mean when most are there, "
+        f"site {site}: its {who} send {rate(demand_bps)} in the mean when most are there, "
         f"all its links together carry {rate(bps)}"
-        for site, bps in over[:SHOWN]
+        for site, demand_bps, bps in over[:SHOWN]
     ]
     return lines + ([f"and {len(over) - SHOWN} more sites"] if len(over) > SHOWN else [])
 

@@ -1,4 +1,4 @@
-"""Streams of a scenario: Poisson clients at each site, or arrivals from a file; and the load that they bring.
+"""Streams of a scenario: Poisson clients at each site, and sources; or arrivals from a file; and their load.
 
 Every draw is a hash of (seed, purpose, site, client number), so the streams of a seed are
 the same under every policy, and a higher arrival rate only brings the same clients sooner.
@@ -22,6 +22,7 @@ from edgewise.model.problems import listed, nearest
 from edgewise.model.scenario import Application, Arrivals, Scenario
 from edgewise.model.values import MOST_S
 from edgewise.model.work import Stream
+from edgewise.workloads.sources import source_streams
 
 
 def generate_streams(scenario: Scenario, seed: int) -> list[Stream]:
@@ -30,8 +31,15 @@ def generate_streams(scenario: Scenario, seed: int) -> list[Stream]:
     Args:
         seed: keys every draw.
     Returns:
-        Streams in order of open_s (then site), ids 0 … n-1, 0 <= open_s < close_s <= duration_s.
+        Clients' streams in order of open_s (then site), then those of sources (`source_streams`); ids
+        0 … n-1, 0 <= open_s < close_s <= duration_s.
     """
+    clients = client_streams(scenario, seed) if scenario.streams.applications else []
+    return clients + source_streams(scenario, len(clients))
+
+
+def client_streams(scenario: Scenario, seed: int) -> list[Stream]:
+    """Clients' streams, as `generate_streams` says."""
     came, sites = scenario.streams, range(len(scenario.topology.sites))
     opens = [arrival_times_s(came.arrivals, scenario.duration_s, seed, site) for site in sites]
     chosen = [_applications(came.applications, seed, site, opens[site].size) for site in sites]

@@ -8,7 +8,8 @@ A stream is in one of three states:
     unknown ──StreamOpened──▶ bound ──StreamClosed──▶ unknown
                  │              │ its worker goes down: decided anew
                  └────────────▶ refused ──StreamClosed──▶ unknown
-                                 (or decided anew: when a worker comes up, with `retry_refused` at each Tick)
+                                 (or decided anew: when a worker comes up, and at each Tick where it
+                                  stays, or with `retry_refused`; the more important first)
 """
 
 from collections.abc import Hashable
@@ -71,6 +72,7 @@ class DispatchCore:
     Attributes:
         bindings: stream id → worker index.
         refused: stream id → reason.
+        stays: streams of sources, which ask again at every Tick while they are refused.
         shadow: watches what is decided one by one, if there is one.
     """
 
@@ -89,7 +91,7 @@ class DispatchCore:
         self.world, self.seed, self.now_s = world, seed, 0.0
         self._books = Books()
         self.bindings, self.refused = self._books.bindings, self._books.refused
-        self._retry = retry_refused
+        self._retry, self.stays = retry_refused, set[int]()
         self.guard, self._suspended = guard or Guard(), False
         self.shadow: Shadow[Decisions] | None = None
         default: DispatchPolicy = LeastImpedanceFallback()
@@ -150,7 +152,7 @@ class DispatchCore:
 
     def final(self, stream_id: int) -> bool:
         """Whether a stream is refused, and nobody will decide it anew."""
-        return self.refused.get(stream_id, DOWN) != DOWN and not self._retry
+        return self.refused.get(stream_id, DOWN) != DOWN and not (self._retry or stream_id in self.stays)
 
     def handle(self, event: events.Event) -> list[events.Command]:
         """Apply one event and return what is to be done.
@@ -162,6 +164,8 @@ class DispatchCore:
         match event:
             case events.StreamOpened():
                 item = Items.of(self.world, (event.stream,)).rows[0]
+                if event.stream.source:
+                    self.stays.add(item.id)
                 self._open(item, event.worker)
                 return [self._books.answer(item.id)]
             case events.StreamClosed():
@@ -253,11 +257,13 @@ class DispatchCore:
         self._suspended = False
         self._show("tick", with_bound=True)
         self._score = score_of(self.policy)
-        return self._try_refused() if self._retry else []
+        return self._try_refused(everyone=self._retry)
 
-    def _try_refused(self) -> list[events.Command]:
-        """Decide refused streams anew; nothing is said of those that stay refused."""
-        again = [c for stream_id in list(self.refused) for c in self._again(stream_id)]
+    def _try_refused(self, everyone: bool = True) -> list[events.Command]:
+        """Decide refused streams anew, or those that stay; nothing is said of those that stay refused."""
+        asking = [stream for stream in self.refused if everyone or stream in self.stays]
+        asking.sort(key=lambda stream: -self._books.item(stream).priority)
+        again = [c for stream_id in asking for c in self._again(stream_id)]
         return [command for command in again if isinstance(command, events.Bind)]
 
     def _link_changed(self, event: events.LinkChanged) -> list[events.Command]:
@@ -299,6 +305,7 @@ class DispatchCore:
     def _close(self, stream_id: int) -> list[events.Command]:
         commands = self._unbind(stream_id)
         self._books.forget(stream_id)
+        self.stays.discard(stream_id)
         return commands
 
     def _again(self, stream_id: int) -> list[events.Command]:

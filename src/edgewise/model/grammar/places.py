@@ -151,7 +151,8 @@ class SiteSpec(Spec):
     )
     cluster: Name | None = Field(
         default=None,
-        description="Its own cluster, for links to `own`; site number k of `count` has cluster number k.",
+        description="Its own cluster, for links to `own`; of a kind of cluster, site number k of `count` has "
+        "number k.",
     )
     access_delay_s: SecondsOrZero = Field(
         default=0.0, description="One-way delay from the clients to the site in s."
@@ -185,19 +186,23 @@ Cables = Annotated[
 class LinkSpec(Spec):
     """A link, there and back, of equal figures: from a site to a cluster, or between two nodes or clusters.
 
-    Or a cable that such links run over. For one site and cluster a link of one site goes before one of `*`,
-    and one of a named cluster or of `own` before one of `*`.
+    Or a cable that such links run over. For one site and cluster the link that names them most closely
+    counts: a site goes before a kind of them, and that before `*`; a cluster before `own`, that before a kind
+    of them, and that before `*`.
     """
 
     site: SiteOrAll | None = Field(
-        default=None, description="Name of a site, or '*' for every site; or give `between` or `name`."
+        default=None,
+        description="Name of a site or of a kind of them, or '*' for every one; or give `between` or `name`.",
     )
     cluster: SiteOrAll | None = Field(
-        default=None, description="Name of a cluster, 'own' for the site's own one, or '*' for every cluster."
+        default=None,
+        description="Name of a cluster or of a kind of them, 'own' for the site's own one, or '*' for all.",
     )
     between: Annotated[tuple[Name, Name], BeforeValidator(_pair)] | None = Field(
         default=None,
-        description="Instead: names of two nodes or of two clusters; a cluster twice joins its own nodes.",
+        description="Instead: names of two nodes, or of two clusters or kinds of them; a cluster twice, or a "
+        "kind twice, joins the nodes of each.",
     )
     name: Cable | None = Field(
         default=None,
@@ -245,13 +250,15 @@ class LinkSpec(Spec):
 
 
 class WorkerSpec(Spec):
-    """Workers of one variant, on a node or spread over a cluster (first fit)."""
+    """Workers of one variant, on a node, over those of a cluster (first fit), or on each of a kind of it."""
 
     ONE_OF = ("node", "cluster")
     variant: Name = Field(description="Name of the variant.")
     node: Name | None = Field(default=None, description="Name of the node; or give `cluster`.")
     cluster: Name | None = Field(
-        default=None, description="Name of the cluster whose nodes take the workers."
+        default=None,
+        description="Name of the cluster whose nodes take the workers, or of a kind of it, whose every node "
+        "takes as many.",
     )
     count: CountOrFill = Field(
         default=1, description="How many, or 'fill' for as many as the resources allow."

@@ -53,8 +53,8 @@ MOVED_BUDGETS = {"streams": "dispatch", "services": "requests", "jobs": "defer"}
 class WaySpec(Spec):
     """Which link changes."""
 
-    site: SiteOrAll = Field(description="Name of a site, or '*' for every site.")
-    cluster: Name = Field(description="Name of a cluster.")
+    site: SiteOrAll = Field(description="Name of a site or of a kind of site, or '*' for every site.")
+    cluster: Name = Field(description="Name of a cluster, or of a kind of cluster.")
 
 
 class ChangeSpec(Spec):
@@ -63,7 +63,9 @@ class ChangeSpec(Spec):
     ONE_OF = ("node", "cluster", "link")
     at_s: SecondsOrZero = Field(description="When, in s; before duration_s.")
     node: Name | None = Field(default=None, description="Name of the node; or give `cluster` or `link`.")
-    cluster: Name | None = Field(default=None, description="Name of a cluster, all of whose nodes change.")
+    cluster: Name | None = Field(
+        default=None, description="Name of a cluster, or of a kind of cluster, all of whose nodes change."
+    )
     link: WaySpec | None = Field(default=None, description="The link that changes.")
     up: bool | None = Field(default=None, description="false: it fails; true: it returns.")
     delay_s: SecondsOrZero | None = Field(

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Tag, WithJsonSchema, model_validator
 
+from edgewise.model.grammar.sources import SourceSpec
 from edgewise.model.values import (
     PLAIN,
     AmountRange,
@@ -313,14 +314,25 @@ class ArrivalsSpec(Spec):
 
 
 class StreamsSpec(Spec):
-    """Streams of queries: what clients run, when they come, and what live gateways bound."""
+    """Streams of queries: what clients run, when they come, sources that stay, what live gateways bound."""
 
-    applications: Annotated[
-        Annotated[tuple[ApplicationSpec, ...], Field(min_length=1), Tag("(without)")]
-        | Annotated[ApplicationsUseSpec, Tag("(with)")],
-        having("use"),
-    ] = Field(description="What clients run, written out or from a file.")
-    arrivals: ArrivalsSpec = Field(description="When clients come.")
+    applications: (
+        Annotated[
+            Annotated[tuple[ApplicationSpec, ...], Field(min_length=1), Tag("(without)")]
+            | Annotated[ApplicationsUseSpec, Tag("(with)")],
+            having("use"),
+        ]
+        | None
+    ) = Field(default=None, description="What clients run, written out or from a file.")
+    arrivals: ArrivalsSpec | None = Field(default=None, description="When clients come.")
+    sources: tuple[SourceSpec, ...] = Field(
+        default=(), description="Streams that stay, such as cameras, beside clients or instead of them."
+    )
+    begins_at_s: SecondsOrZero = Field(
+        default=0.0,
+        lt=86400.0,
+        description="Time of the day at which a run begins, s, for `hours` of sources.",
+    )
     lease_s: Seconds = Field(
         default=600.0,
         description="Live: a stream that is opened by itself and not used for so long is closed, s.",
@@ -334,3 +346,13 @@ class StreamsSpec(Spec):
         description="Simulated: one gateway decides for all sites at once, or each site's own by what it has "
         "heard, and workers grant.",
     )
+
+    @model_validator(mode="after")
+    def _clients_or_sources(self) -> "StreamsSpec":
+        if self.applications is None and self.arrivals is None and self.sources:
+            return self
+        for key in ("applications", "arrivals"):
+            if getattr(self, key) is None:
+                also = "" if self.sources else ", or 'sources'"
+                raise ValueError(f"{key}: is missing; add it{also}")
+        return self

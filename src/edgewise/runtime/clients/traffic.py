@@ -182,10 +182,10 @@ def send_times_s(stream: Stream, seed: int) -> list[float]:
     times: list[float] = []
     at_s, number = stream.open_s, 0
     if stream.arrivals != "poisson":
-        at_s += gap_s * uniform(seed, Purpose.PHASE, stream.id)
+        at_s += gap_s * uniform(seed, Purpose.PHASE, stream.key)
     while True:
         if stream.arrivals == "poisson":
-            at_s += gap_s * exponential(seed, Purpose.QUERY, stream.id, number)
+            at_s += gap_s * exponential(seed, Purpose.QUERY, stream.key, number)
         if at_s >= stream.close_s:
             return times
         times.append(at_s)

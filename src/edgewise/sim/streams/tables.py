@@ -32,8 +32,9 @@ def stream_arrays(trace: Sequence[Stream], delay_s: float = 0.0) -> Streams:
         delay_s: from a stream's opening until its queries may leave the site.
     """
     s = _zeros(len(trace), STREAM)
-    for name in ("id", "site", "close_s", "rate_qps", "size_bytes", "deadline_s", "answer_bytes"):
+    for name in ("site", "close_s", "rate_qps", "size_bytes", "deadline_s", "answer_bytes"):
         s[name] = [getattr(stream, name) for stream in trace]
+    s.id = [stream.key for stream in trace]
     number = {name: a for a, name in enumerate(applications_of(trace))}
     s.application = [number[stream.application] for stream in trace]
     s.poisson = [stream.arrivals == "poisson" for stream in trace]

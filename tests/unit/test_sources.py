@@ -1,0 +1,164 @@
+"""Sources: how they are written, when they open, and that they ask again."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+import edgewise as ew
+from edgewise import policies
+from edgewise.config import dump_scenario, parse_setting
+from edgewise.errors import ScenarioError
+from edgewise.model.scenario import Library, Scenario, parse_scenario, set_paths
+from edgewise.sim.sites import simulation_of
+from edgewise.workloads.generate import generate_streams
+
+CAMERA = {"name": "cameras", "task": "detection", "rate_qps": 10, "size_bytes": "10kB", "deadline_s": "80ms"}
+
+
+def data(*sources: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Two sites with a box each, of one worker that carries ten cameras."""
+    variant = {
+        "name": "small-cpu", "model": "small", "resources": {"cpu_cores": 2}, "profile": {"fixed_s": "10ms"},
+        "largest_bytes": "20kB",
+    }  # fmt: skip
+    return {
+        "name": "shop", "duration_s": 20, "window_s": 5, "sharing": "none",
+        "catalog": {
+            "models": [{"name": "small", "task": "detection", "accuracy": 30}], "variants": [variant],
+        },
+        "clusters": [
+            {"name": "box", "count": 2, "tier": 0, "nodes": [{"name": "n", "resources": {"cpu_cores": 2}}]}
+        ],
+        "sites": [{"name": "hall", "count": 2, "cluster": "box"}],
+        "links": [
+            {"site": "*", "cluster": "own", "delay_s": "1ms"},
+            {"site": "*", "cluster": "box", "delay_s": "5ms"},
+        ],
+        "workers": [{"variant": "small-cpu", "cluster": "box"}],
+        "streams": {"gateways": "per_site", "sources": list(sources)},
+    } | more  # fmt: skip
+
+
+def shop(*sources: dict[str, Any], **more: Any) -> Scenario:
+    return parse_scenario(data(*sources, **more), "shop")
+
+
+def test_count_is_for_each_site_and_names_of_sites_and_kinds_may_be_listed() -> None:
+    scenario = shop(
+        CAMERA | {"count": 3},
+        CAMERA | {"name": "door", "site": "hall-1"},
+        CAMERA | {"name": "till", "site": ["hall"], "count": 2},
+    )
+    found = [(s.source, s.site) for s in generate_streams(scenario, 0)]
+    assert sorted(found) == sorted(
+        [("cameras", 0)] * 3 + [("cameras", 1)] * 3 + [("door", 1)] + [("till", 0)] * 2 + [("till", 1)] * 2
+    )
+    assert [s.id for s in generate_streams(scenario, 0)] == list(range(11))
+    assert parse_scenario(scenario.spec.model_dump(mode="json", exclude_none=True), "again") == scenario
+    assert "hall-1" in dump_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"rate": 5}, r"streams.sources\[0\].rate: unknown key 'rate'; did you mean 'rate_qps'\?"),
+        ({"cuont": 5}, "unknown key 'cuont'; did you mean 'count'"),
+        ({"site": "hal"}, r"streams.sources\[0\].site: unknown site 'hal'; did you mean 'hall'\?"),
+        ({"site": ["hall-0", "hall-7"]}, "unknown site 'hall-7'; did you mean 'hall-"),
+        ({"task": "detectoin"}, "no model has task 'detectoin'; did you mean 'detection'"),
+        ({"hours": [8]}, "hours: .* are no hours; write"),
+        ({"hours": [8, 8]}, "two that differ, from 0 to 24"),
+        ({"hours": [8, 25]}, "two that differ, from 0 to 24"),
+        ({"hours": [[8, 12], [14, 30]]}, "two that differ, from 0 to 24"),
+        ({"count": -1}, "use an integer >= 0"),
+        ({"priority": "high"}, "use an integer >= -1000"),
+    ],
+)
+def test_what_is_wrong_is_named_with_the_nearest(changed: dict[str, Any], says: str) -> None:
+    with pytest.raises(ScenarioError, match=says):
+        shop(CAMERA | changed)
+
+
+def test_what_is_missing_twice_or_nothing_at_all_is_named() -> None:
+    with pytest.raises(ScenarioError, match="'cameras' is given twice"):
+        shop(CAMERA, CAMERA)
+    with pytest.raises(ScenarioError, match="applications: is missing; add it, or 'sources'"):
+        shop()
+    with pytest.raises(ScenarioError, match=r"applications: is missing; add it$"):
+        shop(streams={"sources": [CAMERA], "arrivals": {"clients_per_min": 1}})
+    application = CAMERA | {"length_s": 5}
+    with pytest.raises(ScenarioError, match="an application is called 'cameras', too"):
+        shop(
+            streams={
+                "applications": [application], "arrivals": {"clients_per_min": 1}, "sources": [CAMERA],
+            }
+        )  # fmt: skip
+
+
+def test_set_and_vary_reach_a_source_by_its_name() -> None:
+    path, value = parse_setting("streams.sources.cameras.count=7")
+    changed = set_paths(data(CAMERA), {path: value}, "shop", Library())
+    assert len(generate_streams(parse_scenario(changed, "shop"), 0)) == 14
+    with pytest.raises(ScenarioError, match="unknown key 'camera'; did you mean 'cameras'"):
+        set_paths(data(CAMERA), {"streams.sources.camera.count": 7}, "shop", Library())
+
+
+H = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("hours", "begins_h", "lasts_h", "expected"),
+    [
+        ([], 0, 30, [(0, 30)]),
+        ([8, 18], 0, 24, [(8, 18)]),
+        ([8, 18], 9, 4, [(0, 4)]),
+        ([8, 18], 7.5, 24, [(0.5, 10.5)]),
+        ([8, 18], 19, 5, []),
+        ([8, 18], 12, 24, [(0, 6), (20, 24)]),
+        ([22, 6], 0, 24, [(0, 6), (22, 24)]),
+        ([22, 6], 23, 24, [(0, 7), (23, 24)]),
+        ([[8, 12], [14, 18]], 0, 48, [(8, 12), (14, 18), (32, 36), (38, 42)]),
+        ([[22, 24], [0, 6]], 20, 24, [(2, 10)]),
+        ([0, 24], 5, 48, [(0, 48)]),
+    ],
+)
+def test_sources_open_at_their_hours(
+    hours: Any, begins_h: float, lasts_h: float, expected: list[tuple[float, float]]
+) -> None:
+    streams = {"sources": [CAMERA | {"hours": hours, "site": "hall-0"}], "begins_at_s": begins_h * H}
+    scenario = shop(streams=streams, duration_s=lasts_h * H, window_s=H)
+    found = [(s.open_s / H, s.close_s / H) for s in generate_streams(scenario, 0)]
+    assert found == [pytest.approx(each) for each in expected]
+
+
+def test_the_more_important_asks_first() -> None:
+    """Ten fit each box; of the twelve at one, two are refused: the less important, though written first."""
+    scenario = shop(
+        CAMERA | {"name": "aisle", "count": 7, "site": "hall-0"},
+        CAMERA | {"name": "door", "count": 5, "site": "hall-0", "priority": 1},
+        CAMERA | {"name": "other", "count": 10, "site": "hall-1"},
+    )
+    rows = ew.simulate(scenario, "closest", [0]).items.to_pylist()
+    # Until it hears that the other box is full, a gateway sends a query or two there.
+    assert [row["application"] for row in rows if row["rejected"] > 100] == ["aisle", "aisle"]
+    assert sum(row["rejected"] for row in rows) == pytest.approx(400, abs=2)
+
+
+@pytest.mark.parametrize("gateways", ["one", "per_site"])
+def test_a_source_that_is_refused_asks_again_and_a_client_does_not(gateways: str) -> None:
+    """A box holds ten cameras, and ten more important ones are on in the first half of the run."""
+    early = CAMERA | {"name": "early", "count": 10, "hours": [0, 10.0 / H], "priority": 1}
+    late = CAMERA | {"name": "late", "count": 10}
+    scenario = shop(streams={"sources": [early, late], "gateways": gateways})
+    trace = generate_streams(scenario, 0)
+    clients = [replace(stream, source="") for stream in trace]
+    for streams, expected in ((trace, 100), (clients, 200)):
+        make = partial(policies.load, "dispatch", "closest")
+        outcome = simulation_of(scenario, make, 0, streams=streams).run()
+        kinds = zip(*(outcome.streams[name] for name in ("application", "rejected", "queries")), strict=True)
+        late_ones = [(rejected, sent) for name, rejected, sent in kinds if name == "late"]
+        assert len(late_ones) == 20 and {sent for _, sent in late_ones} == {200}
+        # Until it hears that the other box is full, a gateway sends a query or two there.
+        assert all(expected - 2 <= rejected <= expected for rejected, _ in late_ones)
