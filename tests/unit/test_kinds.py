@@ -120,7 +120,7 @@ def test_the_cloud_of_services_is_one_cluster() -> None:
         (("timeline", 1, "link", "site"), "hell", r"link.site: unknown site 'hell'; did you mean 'hall'"),
         (("timeline", 1, "link", "cluster"), "bx", r"link.cluster: unknown cluster 'bx'; did you mean 'box'"),
         (("services", "cloud"), "clowd", r"services.cloud: unknown cluster 'clowd'; did you mean 'cloud'"),
-        (("streams", "sources", 0, "site"), "hull", r"sources\[0\].site: unknown site 'hull'; did you mean 'hall'"),
+        (("streams", "sources", 0, "site"), "hull", r"site: unknown site 'hull'; did you mean 'hall'"),
         (("sites", 1, "cluster"), "box", r"cluster: 'box' stands for 3 clusters.* name one of them"),
         (("sites", 0, "count"), 4, r"cluster: 'box' stands for 3 clusters.*; give as many"),
     ],
