@@ -133,13 +133,17 @@ def test_a_controller_forgets_processes_that_are_no_more(store):
         store.put("controller", {"admin_token": "t"})
         for k in range(50):  # replicas come and go, each at a port of its own
             gone = Process(f"replica-{k}", "replica", 2_000 + k)
-            controller._misses[f"1:{k}"], controller._asked_s[f"1:{k}"] = 1, 0.0
-            controller._served.add(f"1:{k}")
+            controller.health._silent_s[f"1:{k}"], controller._asked_s[f"1:{k}"] = 1.0, 0.0
+            controller.health.served.add(f"1:{k}")
             await controller._answer(gone, "GET", "/")
+        stays = Process("worker", "worker", 3_000)
+        store.want([stays], {})
+        await controller._answer(stays, "GET", "/")
         checking = asyncio.create_task(controller.check(0.01))
-        while controller._clients or controller._misses:
+        while len(controller._clients) > 1 or controller.health._silent_s:
             await asyncio.sleep(0.01)
         checking.cancel()
-        assert not controller._asked_s and not controller._served
+        assert not controller._asked_s and not controller.health.served
+        assert {url for url, _ in controller._clients} == {stays.url}
 
     asyncio.run(asyncio.wait_for(go(), 20))

@@ -32,13 +32,14 @@ from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import clock, http
 from edgewise.runtime.backends import Backend
 from edgewise.runtime.controller import upkeep
+from edgewise.runtime.controller.health import Health
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.controller.requests import about_nodes, about_work, ledger
-from edgewise.runtime.controller.rolling import LOADING_S, TRIES, Rolling, free_port, taken
+from edgewise.runtime.controller.rolling import TRIES, Rolling, free_port, taken
 from edgewise.runtime.controller.switching import Switching
 from edgewise.runtime.logs import log_json, said_last
 from edgewise.runtime.metrics import faults_in, page
@@ -52,7 +53,6 @@ from edgewise.runtime.store import ENDED, Process, Running
 
 log = logging.getLogger("edgewise.controller")
 LONGEST_WAIT_S = 5.0
-MISSES = 5  # health checks without an answer before a process is killed
 GRACE_S = 8.0  # to drain
 COPY_S = 30.0  # between two copies of the store
 
@@ -79,8 +79,9 @@ class Controller:
             store, backend, lambda of, path: self._ask(of, "GET", path), self._end, self.ending
         )
         self._down: list[str] = []  # nodes
-        self._served: set[str] = set()  # handles that answered
-        self._misses: dict[str, int] = {}
+        self.health = Health(
+            backend, lambda of, timeout_s: self._answer(of, "GET", "/v2/health/live", timeout_s=timeout_s)
+        )
         self._asked_s: dict[str, float] = {}  # when a handle was told to end
         self._clients: dict[tuple[str, str | None], http.Client] = {}
 
@@ -101,7 +102,7 @@ class Controller:
     def _reconcile(self, running: Running) -> None:
         process, handle, failures = running.process, running.handle, running.failures
         if handle is not None and not self.backend.alive(handle):
-            failures = 0 if handle in self._served else failures + 1
+            failures = 0 if handle in self.health.served else failures + 1
             self.store.started(process.name, None, failures)
             told = not failures or handle in self._asked_s
             why = {} if told else {"why": said_last(self._folder, process.name)}
@@ -177,32 +178,17 @@ class Controller:
         while True:
             await asyncio.sleep(period_s)
             rows = self.store.processes()
-            await asyncio.gather(*(self._check(running) for running in rows))
+            await self.health.check(rows, period_s)
             self._forget(rows)
 
     def _forget(self, rows: Sequence[Running]) -> None:
         """Forget processes that are no more."""
         handles = {r.handle for r in rows} | {handle for handle, *_ in self.store.retired()}
-        for known in (self._misses, self._asked_s):
-            for handle in known.keys() - handles:
-                del known[handle]
-        self._served = {handle for handle in self._served if handle in handles}
-        for url in self._clients.keys() - {r.process.url for r in rows}:
-            self._clients.pop(url).close()
-
-    async def _check(self, running: Running) -> None:
-        handle = running.handle
-        if handle is None:
-            return
-        answer = await self._answer(running.process, "GET", "/v2/health/live")
-        if answer is not None:
-            self._served.add(handle)
-        elif handle not in self._served and clock.unix_s() - running.started_s < LOADING_S:
-            return
-        self._misses[handle] = 0 if answer is not None else self._misses.get(handle, 0) + 1
-        if self._misses[handle] >= MISSES:
-            log.warning("does not answer", extra={"who": running.process.name})
-            self.backend.stop(handle, force=True)
+        self.health.forget(handles)
+        for handle in self._asked_s.keys() - handles:
+            del self._asked_s[handle]
+        for where in self._clients.keys() - {_where(r.process) for r in rows}:
+            self._clients.pop(where).close()
 
     async def _ask(self, process: Process, method: str, path: str) -> Any:
         """JSON of a process's answer, None when it gives none or refuses."""
@@ -211,12 +197,13 @@ class Controller:
             return json.loads(answer.body) if answer is not None and answer.status == 200 else None
         return None
 
-    async def _answer(self, of: Process, method: str, path: str, body: bytes = b"") -> http.Response | None:
-        where = of.url, of.settings.get("tls")
-        if where not in self._clients:
+    async def _answer(
+        self, of: Process, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
+    ) -> http.Response | None:
+        if (where := _where(of)) not in self._clients:
             self._clients[where] = client_to(of, self.store, self.store.secret("parts"))
         with suppress(ConnectionError, TimeoutError):
-            return await self._clients[where].request(method, path, body=body, timeout_s=1.0)
+            return await self._clients[where].request(method, path, body=body, timeout_s=timeout_s)
         return None
 
     # administration
@@ -312,7 +299,7 @@ class Controller:
     def _row(self, running: Running) -> dict[str, Any]:
         process, handle = running.process, running.handle
         up = handle is not None and self.backend.alive(handle)
-        fails = process.wanted and running.failures >= TRIES and not (up and handle in self._served)
+        fails = process.wanted and running.failures >= TRIES and not (up and handle in self.health.served)
         state = "failed" if fails else "running" if up else "starting" if process.wanted else "stopped"
         if process.settings.get("node") in self._down:
             state = "node down"
@@ -365,6 +352,11 @@ class Controller:
         self.store.set_wanted(name, wanted)
         log.info("wanted" if wanted else "drained", extra={"who": name})
         return http.as_json({"worker": name, "wanted": wanted})
+
+
+def _where(process: Process) -> tuple[str, str | None]:
+    """Address and certificate, of which one client is kept."""
+    return process.url, process.settings.get("tls")
 
 
 async def _run(controller: Controller) -> None:

@@ -25,6 +25,7 @@ from typing import Any
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import clock, private
 from edgewise.runtime.backends import Backend, alive_handle, place_file
+from edgewise.runtime.controller.health import LOADING_S
 from edgewise.runtime.http import LOCALHOST
 from edgewise.runtime.logs import said_last
 from edgewise.runtime.sqlite import StoreError
@@ -148,7 +149,6 @@ def free_port() -> int:
 
 
 log = logging.getLogger("edgewise.rolling")
-LOADING_S = 300.0  # a large network on a slow disk
 REACH_S = 60.0  # from a worker's being ready to its being up for every gateway
 SETTLE_S = 2.0  # what gateways had sent, or were about to send, has come to a former worker
 TRIES = 2  # ends of a process, before it ever served, that fail a change
