@@ -41,7 +41,7 @@ class Health:
         """Ask all of them; done each period."""
         await asyncio.gather(*(self._check(running, period_s) for running in rows))
 
-    def forget(self, known: Container[str]) -> None:
+    def forget(self, known: Container[str | None]) -> None:
         """Forget handles that are not known any more."""
         self.served = {handle for handle in self.served if handle in known}
         self._silent_s = {handle: s for handle, s in self._silent_s.items() if handle in known}
