@@ -19,7 +19,7 @@ OWN = re.findall(r"`(\w+\.py)`[^\n]*:\n\n```python\n(.*?)```", PAGE, re.S)
 SHORT = "kais-demo --set duration_s=500"
 LINES = {  # by decision: the file, a scenario made short, and a shipped policy to compare with
     "dispatch": ("mine.py", "tiny --policies dispatch={}", "closest"),
-    "requests": ("requests.py", f"{SHORT} --policy orchestrate=none --policies dispatch={{}}", "greedy"),
+    "requests": ("requests.py", f"{SHORT} --policy orchestrate=none --policies requests={{}}", "greedy"),
     "orchestrate": ("replicas.py", f"{SHORT} --policies orchestrate={{}}", "none"),
     "split": ("splits.py", "split-inception --set duration_s=1 --policies split={}", "whole-least-loaded"),
     "place": ("pipelines.py", "recognition --policies place={}", "tp"),

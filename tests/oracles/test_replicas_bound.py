@@ -23,7 +23,7 @@ def test_no_policy_is_better(seed: int) -> None:
     drawn = some_requests(rng, system, 2, SLOTS, 60)
     bound = [hindsight_bound(system, drawn, w, SLOTS, w, bin_s=0.5) for w in range(2)]
     for name in policies.names("requests"):
-        for scaling in {*policies.names("orchestrate")} - {*cards.shipped("orchestrate", None)}:
+        for scaling in {*policies.names("orchestrate")} - {*cards.shipped("orchestrate")}:
             worlds = ReplicaWorlds(system, drawn, SLOTS, range(2))
             outcome = simulate(worlds, policies.load("requests", name), policies.load("orchestrate", scaling))
             assert (outcome.in_time.sum(axis=1) <= np.array(bound) + 1e-6).all(), (name, scaling)

@@ -50,7 +50,8 @@ class InTurn:
 
 def scenario_of(orchestrate):
     data = asked(60, (8, 16))
-    data["services"] |= {"frame_s": FRAME_S, "orchestrate": orchestrate}
+    data["services"]["frame_s"] = FRAME_S
+    data["policies"] = {"orchestrate": orchestrate}
     return data | {"duration_s": DURATION_S, "live": {"budgets_s": {"orchestrate": 60, "requests": 60}}}
 
 

@@ -232,10 +232,12 @@ def test_what_no_replica_could_end_is_refused_at_once():
 
 
 def test_a_policy_that_knows_the_requests_of_all_sites_is_refused_and_not_compared():
-    scenario = load_scenario("kais-live", {"services.gateways": "per_site"})
+    scenario, published = (
+        load_scenario("kais-live", {"services.gateways": each}) for each in ("per_site", "one")
+    )
     with pytest.raises(PolicyError, match="'gsp-ss' needs to know the requests of all sites; use `gateways"):
         ew.simulate(scenario, {"requests": "gsp-ss", "orchestrate": "none"}, [SEED])
-    at_sites, in_slots = (runs.names(each, "requests") for each in (scenario, load_scenario("kais-live")))
+    at_sites, in_slots = (runs.names(each, "requests") for each in (scenario, published))
     assert set(in_slots) - set(at_sites) == {"gsp-ss"}
 
 

@@ -57,11 +57,11 @@ class GuardedRequests(Guarded):
         if isinstance(asked, OneByOne):
             found = [
                 ask(
-                    lambda w=w: _stations(asked.array_in_world(view, w, view.head[w]), heads[w]),  # type: ignore[misc]
-                    lambda w=w: cloud[w],  # type: ignore[misc]
-                    questions=int(due[w]),
+                    partial(_in_world, asked, view, heads, world),
+                    partial(np.array, cloud[world]),
+                    questions=int(due[world]),
                 )
-                for w in range(view.worlds)
+                for world in range(view.worlds)
             ]
             stations = np.array(found).reshape(heads.shape)
         else:
@@ -83,12 +83,12 @@ class GuardedReplicas(Guarded):
         if not isinstance(asked, OneByOne):
             return ask(lambda: np.ascontiguousarray(asked.decide(view)), lambda: none, check, view.worlds)
         found = [
-            ask(lambda w=w: commands_of([asked.in_world(view, w)])[0], lambda: none[0], check)  # type: ignore[misc]
-            for w in range(view.worlds)
+            ask(lambda at=world: commands_of([asked.in_world(view, at)])[0], lambda: none[0], check)  # type: ignore[misc]
+            for world in range(view.worlds)
         ]
         made = np.zeros((view.worlds, max(map(len, found)), 2), dtype=np.int64)
-        for w, commands in enumerate(found):
-            made[w, : len(commands)] = commands
+        for world, commands in enumerate(found):
+            made[world, : len(commands)] = commands
         return made
 
 
@@ -117,12 +117,17 @@ class GuardedJobs(Guarded):
             return ask(lambda: np.asarray(asked.decide(view)), instead, partial(broken_turns, view), worlds)
         return np.array([
             ask(
-                partial(asked.array_in_world, view, w, view.job[w]),
-                lambda w=w: self.instead.decide(view)[w],  # type: ignore[misc]
-                partial(broken_turns, view.of_world(w)),
+                partial(asked.array_in_world, view, world, view.job[world]),
+                lambda at=world: self.instead.decide(view)[at],  # type: ignore[misc]
+                partial(broken_turns, view.of_world(world)),
             )
-            for w in range(worlds)
+            for world in range(worlds)
         ])  # fmt: skip
+
+
+def _in_world(asked: OneByOne, view: ReplicaView, heads: Bools, world: int) -> Ints:
+    """Stations of the heads of one world."""
+    return _stations(asked.array_in_world(view, world, view.head[world]), heads[world])
 
 
 def _stations(answer: Any, heads: Bools) -> Ints:
