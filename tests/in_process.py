@@ -7,6 +7,7 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from unittest.mock import patch
 
 from edgewise import cli
+from edgewise.cli import compiling
 
 
 def edgewise(*arguments, cwd):
@@ -16,7 +17,7 @@ def edgewise(*arguments, cwd):
     """
     out, err, status = io.StringIO(), io.StringIO(), 0
     with (
-        chdir(cwd), redirect_stdout(out), redirect_stderr(err), patch.object(cli, "say_when_compiling"),
+        chdir(cwd), redirect_stdout(out), redirect_stderr(err), patch.object(compiling, "say_when_compiling"),
         patch.object(sys, "argv", ["edgewise", *map(str, arguments)]),
     ):  # fmt: skip
         try:

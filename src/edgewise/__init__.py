@@ -15,7 +15,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from edgewise.errors import EdgewiseError, extra
-from edgewise.policies import offer, policy
 
 if TYPE_CHECKING:
     from edgewise.api import compare, load_scenario, replay, simulate
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from edgewise.learn.games import DeferGame, DispatchGame, OrchestrateGame, PlaceGame, SplitGame
     from edgewise.learn.joint import AgentsEnv, BatchEnv, JointEnv
     from edgewise.learn.methods import train
-    from edgewise.policies import load as load_policy
+    from edgewise.policies import load as load_policy, policy
     from edgewise.result import Comparison, Result
     from edgewise.testing import check_policy
 
@@ -40,7 +39,7 @@ _FROM = {
     "edgewise.learn.games": ("DeferGame", "DispatchGame", "OrchestrateGame", "PlaceGame", "SplitGame"),
     "edgewise.learn.joint": ("AgentsEnv", "BatchEnv", "JointEnv"),
     "edgewise.learn.methods": ("train",),
-    "edgewise.policies": ("load_policy",),
+    "edgewise.policies": ("load_policy", "policy"),
     "edgewise.testing": ("check_policy",),
 }
 _EXTRA = {
@@ -83,6 +82,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for: much of it takes long, and some needs an extra."""
+    if name == "policies":  # the registry, which `import edgewise` has always brought
+        return import_module("edgewise.policies")
     for module, names in _FROM.items():
         if name in names:
             with extra(_EXTRA.get(module, "live"), f"ew.{name}"):
@@ -94,10 +95,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-@offer("dispatch", "lookahead")
-def _lookahead() -> type:
-    from edgewise.sim.streams.lookahead import Lookahead  # above the layer of policies: it simulates
-
-    return Lookahead

@@ -97,7 +97,7 @@ def reproduce(
         out.print(f"look noted in {escape(str(looked / LOOKS))}")
 
 
-@app.command(epilog="Example: edgewise looks")
+@app.command(epilog="Example: edgewise dev looks")
 def looks() -> None:
     """List every use of test seeds so far, those that are published and those noted in runs."""
     from edgewise_studies.frozen import read_looks
@@ -110,7 +110,7 @@ def looks() -> None:
     show(("time", "what", "commit", "version", "seeds", "claims"), map(_look_row, found))
 
 
-@app.command(epilog="Example: edgewise freeze three-tier")
+@app.command(epilog="Example: edgewise dev freeze three-tier")
 def freeze(
     scenario: Annotated[
         str, typer.Argument(help="A scenario file, the name of a shipped one, or a reproduction.")

@@ -152,7 +152,7 @@ def _check(file: str, text: str, folder: Path, difference: Callable[[Path], str 
     entry = read_frozen(folder).get(name)
     if entry is None:
         raise ScenarioError(
-            f"{_kind(file)} {name!r}: is not frozen; run `edgewise freeze {name}` once, before tuning "
+            f"{_kind(file)} {name!r}: is not frozen; run `edgewise dev freeze {name}` once, before tuning "
             "anything on it: claims need what was fixed beforehand"
         )
     if digest_of(text) == entry["sha256"]:

@@ -106,7 +106,7 @@ def test_a_fuzzed_gateway_still_serves(running):
 @pytest.mark.parametrize("name", NAMES)
 def test_committed_documents_are_up_to_date(name):
     shown = json.loads((SHOWN / f"openapi-{name}.json").read_text())
-    assert shown == document(name), f"edgewise openapi {name} > docs/reference/openapi-{name}.json"
+    assert shown == document(name), f"edgewise dev openapi {name} > docs/reference/openapi-{name}.json"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -106,7 +106,7 @@ def test_the_same_scenario_written_otherwise_is_accepted(tmp_path):
 
 
 def test_unfrozen_and_unreadable(tmp_path):
-    with pytest.raises(ScenarioError, match=r"'tiny': is not frozen.*edgewise freeze"):
+    with pytest.raises(ScenarioError, match=r"'tiny': is not frozen.*edgewise dev freeze"):
         frozen.check_frozen(load_scenario("tiny"), tmp_path)
     (tmp_path / "frozen.json").write_text("{")
     with pytest.raises(RunError, match="restore it from git"):
@@ -358,7 +358,7 @@ def test_a_changed_scenario_stops_the_run(tmp_path, register):
 
 def test_a_frozen_setting_may_not_change(tmp_path):
     with pytest.raises(
-        ScenarioError, match="setting 'ents': is not frozen; run `edgewise freeze ents` once, "
+        ScenarioError, match="setting 'ents': is not frozen; run `edgewise dev freeze ents` once, "
     ):
         frozen.check_setting("ents", "one", tmp_path)
     digest = frozen.freeze_setting("ents", "one", tmp_path)

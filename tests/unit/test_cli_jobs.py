@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 from typer.testing import CliRunner
 
-from edgewise.cli import app, controller
+from edgewise.cli import app, jobs
 from edgewise.errors import EdgewiseError
 
 NOW_S = datetime(2026, 5, 4, 12, 30).timestamp()
@@ -16,18 +16,18 @@ NOW_S = datetime(2026, 5, 4, 12, 30).timestamp()
     [("90", 90), ("90s", 90), ("10m", 600), ("1h30m", 5400), ("2d", 172800), ("0.5m", 30)],
 )
 def test_spans(text, seconds):
-    assert controller.parse_span(text, "duration") == seconds
+    assert jobs.parse_span(text, "duration") == seconds
 
 
 @pytest.mark.parametrize("text", ["", "x", "5x", "m", "-5m", "1h 30m"])
 def test_wrong_spans_are_named(text):
     with pytest.raises(EdgewiseError, match=r"duration: .* 90s, 10m"):
-        controller.parse_span(text, "duration")
+        jobs.parse_span(text, "duration")
 
 
 def test_times():
     def at(text):
-        return datetime.fromtimestamp(controller.parse_time(text, NOW_S, "latest"))
+        return datetime.fromtimestamp(jobs.parse_time(text, NOW_S, "latest"))
 
     assert at("now") == datetime(2026, 5, 4, 12, 30)
     assert at("+1h30m") == datetime(2026, 5, 4, 14, 0)
@@ -36,18 +36,18 @@ def test_times():
     assert at("2026-12-24T08:00") == datetime(2026, 12, 24, 8, 0)
     for wrong in ("25:00", "soon", "2026-13-01", "+x"):
         with pytest.raises(EdgewiseError, match=r"latest: .* is no time"):
-            controller.parse_time(wrong, NOW_S, "latest")
+            jobs.parse_time(wrong, NOW_S, "latest")
 
 
 def test_sizes():
-    assert [controller.parse_size(text) for text in ("0", "500M", "2Gi", "3kB")] == [
+    assert [jobs.parse_size(text) for text in ("0", "500M", "2Gi", "3kB")] == [
         0,
         500_000_000,
         2**31,
         3000,
     ]
     with pytest.raises(EdgewiseError, match="500M or 2Gi"):
-        controller.parse_size("lots")
+        jobs.parse_size("lots")
 
 
 def test_without_a_live_system_the_message_says_what_to_start(tmp_path):

@@ -139,7 +139,7 @@ def test_kernels_of_one_processor_are_never_those_of_another():
 
 def test_one_line_on_stderr_says_that_kernels_are_compiled_and_only_then(folder):
     script = CALL.replace('compiled.watch(lambda name: print("compiles", name))', "say_when_compiling()")
-    script = "from edgewise.cli.profile import say_when_compiling\n" + script
+    script = "from edgewise.cli.compiling import say_when_compiling\n" + script
     cold, warm = (call(folder, script, EDGEWISE_CACHE=str(folder / "own")) for _ in range(2))
     assert cold == ["9.0 None 1", f"compiling kernels for this machine, once; kept in {kept(folder)} …"]
     assert warm == ["9.0 None 0"]
@@ -148,7 +148,7 @@ def test_one_line_on_stderr_says_that_kernels_are_compiled_and_only_then(folder)
     assert anew.startswith("compiling kernels, in every run anew because") and "EDGEWISE_CACHE" in anew
 
 
-LINE = "from edgewise.cli.profile import say_when_compiling\n" + CALL.replace(
+LINE = "from edgewise.cli.compiling import say_when_compiling\n" + CALL.replace(
     'compiled.watch(lambda name: print("compiles", name))', "say_when_compiling()"
 )
 OTHER = 12345  # a user that nobody is

@@ -14,7 +14,8 @@ from typer.main import get_command
 from edgewise import cli
 
 def verbs(command, before):
-    for name, each in getattr(command, "commands", {}).items():
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        each = command.get_command(None, name)
         yield [*before, name]
         yield from verbs(each, [*before, name])
 
@@ -83,7 +84,7 @@ import sys
 from unittest.mock import patch
 from edgewise import cli
 sys.argv = ["edgewise", "status"]
-with patch("edgewise.cli.live.call", side_effect=BrokenPipeError(32, "Broken pipe")):
+with patch("edgewise.cli.state.call", side_effect=BrokenPipeError(32, "Broken pipe")):
     cli.main()
 """
     (tmp_path / "broken.py").write_text(program)

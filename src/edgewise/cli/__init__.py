@@ -1,50 +1,74 @@
-"""The command line; each command says with `--help` what it does, with an example."""
+"""The command line; each command says with `--help` what it does, with an example.
+
+Its modules bring the commands of `table`, and are imported when one of them is called.
+"""
 
 import sys
-from typing import NoReturn
+from typing import Annotated
 
-from rich.markup import escape
+import typer
 
-from edgewise.cli import (  # each brings its commands
-    check as check,
-    controller as controller,
-    live as live,
-    profile as profile,
-    running as running,
-    standalone as standalone,
-    standard,
-    sweeps as sweeps,
-    switch as switch,
-    traffic as traffic,
-    train as train,
-    verbs as verbs,
-)
-from edgewise.cli.output import PANELS as PANELS, app as app, err, explain as explain
-from edgewise.cli.profile import say_when_compiling
+from edgewise import __version__
+from edgewise.cli import standard
+from edgewise.cli.commands import Commands
+from edgewise.cli.mistakes import UsageError, told
+from edgewise.cli.output import be_quiet, explain as explain, fail, out
+from edgewise.cli.table import PANELS as PANELS
 from edgewise.errors import EdgewiseError
 
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Schedule machine-learning inference over edge and cloud, in simulation and live.",
+    epilog="Example: edgewise compare three-tier --policies closest,least-impedance --seeds 0:10",
+)
 
-def _fail(message: str) -> NoReturn:
-    err.print(f"[bold red]error:[/bold red] {escape(message)}", highlight=False, soft_wrap=True)
-    sys.exit(2)
+
+def _version(asked: bool) -> None:
+    if asked:
+        out.print(f"edgewise {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def every(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version),
+    ] = False,
+) -> None:
+    """What holds for every command."""
+    be_quiet(False)
+
+
+def _run() -> int:
+    """Run the command that is given; its exit status."""
+    try:
+        status = app(prog_name="edgewise", standalone_mode=False)
+    finally:
+        sys.stdout.flush()  # what cannot be written is said while something can
+    return status if isinstance(status, int) else 0
 
 
 def main() -> None:
     """Run the command line; errors meant for the user become one message and exit status 2."""
     standard.make_usable()
-    say_when_compiling()
     try:
-        try:
-            app()
-        finally:
-            sys.stdout.flush()  # what cannot be written is said while something can
+        sys.exit(_run())
+    except UsageError as error:
+        if type(error).__name__ != "NoArgsIsHelpError":  # which has printed the help by now
+            fail(told(error))
     except EdgewiseError as error:
-        _fail(str(error))
+        fail(str(error))
     except ModuleNotFoundError as error:  # commands of the live system import what they need
         if (error.name or "").startswith("edgewise"):
             raise  # a fault of ours, which no installing mends
-        _fail(f"cannot import {error.name}: pip install 'edgewise[live]'")
+        fail(f"cannot import {error.name}: pip install 'edgewise[live]'")
     except OSError as error:  # nothing closer has explained it
-        _fail(explain(error))
+        fail(explain(error))
     except KeyboardInterrupt:
         sys.exit(130)
+    sys.exit(2)

@@ -10,10 +10,11 @@ import typer
 from rich.markup import escape
 
 from edgewise import runs
-from edgewise.cli.output import app, note, out, show
+from edgewise.cli.commands import verbs
+from edgewise.cli.output import note, out, show
 from edgewise.cli.verbs import JsonOption, PolicyOption, ScenarioArgument, SetOption, by_decision, load
 from edgewise.limits import in_words
-from edgewise.limits.checked import Checked, CapacityLine, Serving
+from edgewise.limits.checked import CapacityLine, Checked, Serving
 from edgewise.limits.words import percent, took
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import WayTable
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from edgewise.policies.split import SplitPlan
     from edgewise.policies.split.layout_optimum import LayoutPlan
 
+app = verbs()
 ROWS = 12  # of a table; the fullest are shown
 NAMED = 3  # of who can serve an application; the nearest
 HEADINGS = {"node": "nodes", "worker": "workers", "link": "links"}

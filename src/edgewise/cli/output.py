@@ -2,14 +2,14 @@
 
 Answers go to standard output, what is said beside them to standard error.
 
-What a result came to is shown as tables or JSON.
+Nothing here takes long to import.
 """
 
 import json
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,58 +20,30 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from edgewise.cli.offered import Offered
 from edgewise.errors import EdgewiseError, RunError
-from edgewise.report import decided, records, summary as summaries
-from edgewise.report.schema import WORK
-from edgewise.result import Comparison, Result, said_alike
 
 out = Console()
 err = Console(stderr=True)
-# Commands in the order of `--help`.
-PANELS = {
-    "Simulate": "scenarios check policies simulate compare sweep size replay report schema",
-    "Train and reproduce": "train reproduce looks freeze",
-    "Run live": "up down status load record policy shadow streams workers drain resume pipelines nodes fail "
-    "repair token",
-    "Deferrable jobs, live": "submit jobs job",
-    "Try on this machine": "demo run clean profile catalog kernels",
-    "Parts of a live system": "worker gateway openapi",
-}
+wrong = Console(stderr=True)  # errors, which are said however quiet a command is to be
 
 
-class Commands(Offered):
-    """Commands in panels."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run a command; that a connection broke is said: click would take it for its output's."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError as error:
-            raise EdgewiseError(explain(error)) from error
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Names in the order of `PANELS`, others last."""
-        places = {name: place for place, name in enumerate(" ".join(PANELS.values()).split())}
-        return sorted(super().list_commands(ctx), key=lambda name: places.get(name, len(places)))
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command with its panel."""
-        found: Any = super().get_command(ctx, cmd_name)
-        for panel, names in PANELS.items():
-            if found is not None and cmd_name in names.split():
-                found.rich_help_panel = panel
-        return found
+def be_quiet(quiet: bool) -> bool:
+    """Say nothing beside the answer but errors, or say it again."""
+    err.quiet = quiet
+    return quiet
 
 
-app = typer.Typer(
-    cls=Commands,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    help="Schedule machine-learning inference over edge and cloud, in simulation and live.",
-    epilog="Example: edgewise compare three-tier --policies closest,least-impedance --seeds 0:10",
-)
+def fail(message: str) -> None:
+    """Print an error, in the one form that errors have."""
+    wrong.print(f"[bold red]error:[/bold red] {escape(message)}", highlight=False, soft_wrap=True)
+
+
+def answer(found: Any, as_json: bool, shown: Callable[[], Any]) -> None:
+    """Print what was asked for: as JSON, or as it is shown to people."""
+    if as_json:
+        print(json.dumps(found, indent=1))
+    else:
+        shown()
 
 
 def explain(error: OSError) -> str:
@@ -139,6 +111,8 @@ def check_folder(flag: str, folder: Path, mine: str = "") -> None:
     Raises:
         RunError: it is a file or something else's, or cannot be made or written.
     """
+    from edgewise.report import records  # reads and writes tables, which takes long to import
+
     records.refuse_others(flag, folder, mine)
     _make_writable(flag, folder)
 
@@ -192,109 +166,4 @@ def progress(counted: bool = True) -> Progress:
         console=err,
         transient=True,
         disable=not err.is_terminal,
-    )
-
-
-def show_result(result: Result, comparison: Comparison | None, folder: Path, as_json: bool) -> None:
-    """Save a result and say what it came to; exit status 1 where a policy decided nothing itself."""
-    summary = result.summary()
-    rows = () if comparison is None else comparison.rows
-    result.save(folder)
-    note(summaries.warning(summary))
-    for line in result.said():
-        note([line])
-    if as_json:
-        names = ("policy", "rival", "mean", "rival_mean", "difference", "low", "high", "p_holm", "verdict")
-        found = {
-            "scenario": result.scenario.name,
-            "settings": result.settings,
-            "work": result.work,
-            "policies": result.policies,
-            "fixed": result.fixed,
-            "seeds": result.seeds,
-            "summary": summary,
-            "delays": {work: rows for work, rows in result.delays().items() if rows},
-            "refusals": result.refusals(),
-            "use": [one._asdict() for one in result.used()],
-            "beside": {work: each.summary() for work, each in result.beside.items()},
-            "decision_s": result.decision_s,
-            "decided": decided.as_json(result.all_decided),
-            "alike": result.alike,
-            "comparison": [{name: getattr(row, name) for name in names} for row in rows],
-            "folder": str(folder),
-        }
-        print(json.dumps(found, indent=1))
-        return refuse_undecided(result.undecided())
-    _print_summary(result, summary, result.fixed if len(result.policies) > 1 else {})
-    for each in result.beside.values():
-        _print_summary(each, each.summary(), {})
-    if comparison is None:
-        _print_delays(result)
-    if refused := result.refusals():
-        show(refused[0], [tuple(map(str, row.values())) for row in refused], "why streams were refused")
-    if rows:
-        _print_comparison(result, rows)
-    for line in said_alike(result.alike):
-        out.print(escape(line), highlight=False, soft_wrap=True)
-    out.print(f"records, figures and report: [bold]{escape(str(folder))}[/bold]")
-    refuse_undecided(result.undecided())
-
-
-def refuse_undecided(found: Sequence[str]) -> None:
-    """Say of which policies no decision is their own, and exit with status 1 where there is one.
-
-    It is the last thing that a command says: all that it found is said and kept.
-    """
-    for line in found:
-        err.print(f"[red]error:[/red] {escape(line)}", highlight=False, soft_wrap=True)
-    if found:
-        raise typer.Exit(1)
-
-
-def _print_summary(result: Result, summary: Sequence[dict[str, Any]], fixed: Mapping[str, str]) -> None:
-    caption = "; ".join([WORK[result.work].about, *(f"{one}: {name}" for one, name in fixed.items())])
-    setting = result.settings[result.work]
-    title = f"{result.work} of scenario {result.scenario.name}, {setting}; means over seeds"
-    table = Table(title=title, caption=caption, box=None, padding=(0, 1, 0, 0))
-    table.add_column("policy", overflow="fold")  # where room is scarce, before figures are cut
-    shares = decided.column(result.decided, result.policies)
-    more = [decided.HEADING] if shares else []
-    for heading in (*(measure.heading for measure in result.measures), *more, "runs"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row, policy in enumerate(result.policies):
-        mine = [row for row in summary if row["policy"] == policy]
-        cells = []
-        for measure in result.measures:
-            known = [row[measure.key] for row in mine if row[measure.key] is not None]
-            cells.append(measure.shown(sum(known) / len(known) if known else None))
-        table.add_row(escape(policy), *cells, *([shares[row]] if shares else []), str(len(mine)))
-    out.print(table)
-
-
-def _print_delays(result: Result) -> None:
-    """Quantiles of delays of each kind of work that has some."""
-    policy = ("policy",) if len(result.policies) > 1 else ()
-    columns = ("of", *policy, "count", "p50_s", "p95_s", "p99_s")
-    rows = [
-        (work, *(f"{row[name]:.3f}" if name.endswith("_s") else str(row[name]) for name in columns))
-        for work, found in result.delays().items()
-        for row in found
-    ]
-    if rows:
-        show(("delays", "of", *policy, "count", "p50 s", "p95 s", "p99 s"), rows)
-
-
-def _print_comparison(result: Result, rows: Sequence[Any]) -> None:
-    measure = result.measures[0]
-    shown = []
-    for row in rows:
-        ends = (
-            None if row.low is None or row.high is None else f"{100 * row.low:+.2f} … {100 * row.high:+.2f}"
-        )
-        p = "–" if row.p_holm is None else f"{row.p_holm:.2g}"
-        shown.append((row.policy, row.rival, f"{100 * row.difference:+.2f}", ends or "–", p, row.verdict))
-    show(
-        ("policy", "against", f"difference ({measure.unit})", "95 % interval", "p (Holm)", "verdict"),
-        shown,
-        measure.heading.removesuffix(" %"),
     )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
 from rich.markup import escape
 
-from edgewise.cli.output import app, check_folder, err, note, out, refuse_given, show, show_shadows
+from edgewise.cli.commands import verbs
+from edgewise.cli.output import check_folder, err, note, out, refuse_given, show, show_shadows
+from edgewise.cli.testbed import DATABASE, database_of, mbps
 from edgewise.cli.verbs import PolicyOption, SetOption, load, parted
 from edgewise.errors import EdgewiseError, extra
 from edgewise.model.grammar.pipelines import PipelineSpec
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from edgewise.runtime.pipelines.live import LivePipeline, PipelineRates
     from edgewise.runtime.pipelines.meta import MetaStore
 
-DATABASE = "streams.db"
+app = verbs()
 READ_TEXT = "read-text"  # a scenario that is written when it is asked for, with its frames
 SPLIT = (USUAL["split"], "whole-least-loaded")
 BATCHES = 10  # of queries in turn, whose means make the interval of a mean
@@ -209,75 +210,13 @@ def _resume(backend: str, policy: str, shadow: str | None, seconds: float, state
     """Take up the pipelines of a run that was killed, with the task times it had measured."""
     with extra("place", "run"):
         from edgewise.runtime.pipelines.meta import MetaStore
-    meta = MetaStore(_database(state))
+    meta = MetaStore(database_of(state))
     if not meta.unfinished():
         return out.print(f"{state}: no pipeline is left to take up")
     nodes = meta.network()
     chosen = _chosen(policy, shadow)  # before namespaces are made
     for found in _measured(meta, nodes, backend, chosen, (), seconds):
         _show(found, nodes.names, nodes.ends.tolist(), f"{policy} on {backend}")
-
-
-def pipelines_of(state: Path) -> dict[str, Any] | None:
-    """What is known of nodes, links, tasks and flows of `edgewise run`; None: there was none."""
-    if not (state / DATABASE).is_file():
-        return None
-    from edgewise.runtime.pipelines.meta import FlowStatus, LinkStatus, MetaStore, NodeStatus, TaskStatus
-
-    meta = MetaStore(_database(state))
-    pipelines = [
-        each._asdict()
-        | {
-            "tasks": [task._asdict() for task in meta.seen(TaskStatus, each.number)],
-            "flows": [flow._asdict() for flow in meta.seen(FlowStatus, each.number)],
-        }
-        for each in meta.pipelines()
-    ]
-    return {
-        "nodes": [each._asdict() for each in meta.seen(NodeStatus)],
-        "links": [each._asdict() for each in meta.seen(LinkStatus)],
-        "pipelines": pipelines,
-        "faults": [each._asdict() for each in meta.faults(time.time() - 86400.0)],
-    }
-
-
-def show_pipelines(found: Mapping[str, Any]) -> None:
-    """Show what `pipelines_of` found."""
-    now_s = time.time()
-    nodes = (
-        (
-            n["name"],
-            f"{n['free_bytes'] / 1e6:.0f}",
-            n["tasks"],
-            f"{n['busy']:.2f}",
-            f"{now_s - n['seen_s']:.0f}",
-        )
-        for n in found["nodes"]
-    )
-    show(("node", "free MB", "tasks", "busy", "seen s ago"), nodes)
-    links = (
-        (
-            f"{x['one']}-{x['other']}",
-            "up" if x["up"] else "down",
-            _mbps(x["bandwidth_bps"]),
-            _mbps(x["rate_bps"]),
-        )
-        for x in found["links"]
-    )
-    show(("link", "state", "bandwidth Mbit/s", "carries Mbit/s"), links)
-    for pipeline in found["pipelines"]:
-        name = escape(pipeline["name"])
-        out.print(f"\npipeline {pipeline['number']} [bold]{name}[/bold]: {pipeline['state']}")
-        for task in pipeline["tasks"]:
-            took = f"{task['frames']} frames, {1e3 * task['time_s']:.1f} ms each"
-            out.print(f"  {task['name']} on {task['node']}: {took}")
-        for flow in pipeline["flows"]:
-            rates = f"{_mbps(flow['rate_bps'])} Mbit/s of {_mbps(flow['allowed_bps'])}"
-            out.print(f"  {flow['edge']} over {flow['links']}: {rates}")
-    for fault in found["faults"]:
-        ago = f"{now_s - fault['at_s']:.0f} s ago"
-        said = f"policy {fault['policy']} failed {ago}: {fault['why']}; {fault['instead']}"
-        out.print(said, markup=False, style="red", soft_wrap=True)
 
 
 def _read_text(folder: Path) -> str:
@@ -308,13 +247,6 @@ def clean(
     out.print(f"removed {len(removed)} namespaces" + (f": {', '.join(removed)}" if removed else ""))
 
 
-def _database(state: Path) -> Path:
-    file = state / DATABASE
-    if not file.is_file():
-        raise EdgewiseError(f"--state {state}: no run has kept anything there; check the path")
-    return file
-
-
 def _show(
     rates: PipelineRates,
     names: Sequence[str],
@@ -331,17 +263,13 @@ def _show(
     flows = []
     for flow in rates.flows:
         way = ", ".join("-".join(names[node] for node in ends[link]) for link in flow.path)
-        flows.append((flow.edge, way, *map(_mbps, (flow.allowed_bps, flow.planned_bps, flow.measured_bps))))
+        flows.append((flow.edge, way, *map(mbps, (flow.allowed_bps, flow.planned_bps, flow.measured_bps))))
     show(("flow", "links", "allowed Mbit/s", "planned Mbit/s", "measured Mbit/s"), flows)
     error = rates.measured_fps / rates.planned_fps - 1 if rates.planned_fps > 0 else float("nan")
     out.print(
         f"throughput: planned [bold]{rates.planned_fps:.2f}[/bold], measured "
         f"[bold]{rates.measured_fps:.2f}[/bold] frames/s ({100 * error:+.1f} %)"
     )
-
-
-def _mbps(bps: float) -> str:
-    return f"{bps / 1e6:.3f}"
 
 
 def _run_split(scenario: Scenario, names: Sequence[str], folder: Path, queries: int) -> None:

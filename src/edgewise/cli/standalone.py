@@ -11,11 +11,13 @@ from typing import Annotated
 import typer
 
 from edgewise import config
-from edgewise.cli.output import app, note
+from edgewise.cli.commands import verbs
+from edgewise.cli.output import note
 from edgewise.errors import EdgewiseError
 from edgewise.model.grammar.scenario import not_run
 from edgewise.policies import USUAL
 
+app = verbs()
 VARIABLE = "EDGEWISE_TOKEN"
 Host = Annotated[
     str, typer.Option(help="Address to listen on; others than this machine's own need a token, or --open.")

@@ -3,10 +3,7 @@
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, TextIO
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from typing import Any, TextIO
 
 READER_LEFT = 141
 """Exit status where nobody reads on: 128 + SIGPIPE, as shells report of `yes | head`."""
@@ -18,7 +15,7 @@ class _Descriptor(io.FileIO):
     Whatever is left in buffers would otherwise fail once more where nobody can say so, at the very end.
     """
 
-    def write(self, data: "Buffer", /) -> int:
+    def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError as error:

@@ -12,7 +12,9 @@ import typer
 from rich.markup import escape
 
 from edgewise import runs
-from edgewise.cli.output import app, check_folder, command, note, out, progress, refuse_undecided, show
+from edgewise.cli.commands import verbs
+from edgewise.cli.output import check_folder, command, note, out, progress, show
+from edgewise.cli.results import refuse_undecided
 from edgewise.cli.verbs import (
     JobsOption,
     JsonOption,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from edgewise.sweeps import Answer, Points, Target
 
 
+app = verbs()
 VaryOption = Annotated[
     list[str],
     typer.Option(

@@ -7,11 +7,14 @@ from typing import Annotated, Any
 import typer
 
 from edgewise import config
+from edgewise.cli.commands import verbs
 from edgewise.cli.controller import DEFAULT, Folder, call
-from edgewise.cli.live import deciding, show_faults, show_policies, switch
-from edgewise.cli.output import app, out, show, show_shadows
+from edgewise.cli.live import deciding, switch
+from edgewise.cli.output import out, show, show_shadows
+from edgewise.cli.state import show_faults, show_policies
 from edgewise.cli.verbs import complete_policy, parted
 
+app = verbs()
 policy_app = typer.Typer(
     no_args_is_help=True,
     help="Who decides in the live system.",

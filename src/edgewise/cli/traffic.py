@@ -10,8 +10,10 @@ import typer
 from rich.markup import escape
 
 from edgewise import api
+from edgewise.cli.commands import verbs
 from edgewise.cli.controller import DEFAULT, Folder, call
-from edgewise.cli.output import app, check_folder, command, note, out, refuse_given, show, show_result
+from edgewise.cli.output import check_folder, command, note, out, refuse_given, show
+from edgewise.cli.results import show_result
 from edgewise.cli.verbs import (
     JsonOption,
     OutOption,
@@ -24,6 +26,7 @@ from edgewise.config import load_scenario
 from edgewise.errors import EdgewiseError
 from edgewise.report import records
 
+app = verbs()
 CAME = ("streams", "requests", "queries", "pipelines", "jobs")
 BROUGHT = "brought.json"  # beside a recording
 BECAME = ("came", "ok", "failed", "refused", "left")  # of work that was brought

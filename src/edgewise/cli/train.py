@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from edgewise.cli.offered import Offered
-from edgewise.cli.output import app, check_folder, command, err, out
+from edgewise.cli.commands import Offered, verbs
+from edgewise.cli.output import check_folder, command, err, out
 from edgewise.errors import extra
 
 
@@ -16,6 +16,7 @@ class Trainers(Offered):
     offered = "edgewise.commands.train"
 
 
+app = verbs()
 NAME = typer.Option(help="Of the files; by default it says what is trained.")
 TENSORBOARD = typer.Option("--tensorboard", help="Write events for TensorBoard.")
 training = typer.Typer(

@@ -9,12 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from edgewise import api, config, policies, runs
-from edgewise.cli.output import app, command, note, out, progress, show, show_result
+from edgewise.cli.commands import verbs
+from edgewise.cli.output import command, note, out, progress, show
+from edgewise.cli.results import show_result
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
 from edgewise.result import report as rewritten
 from edgewise.seeds import parse_seeds as seeds_of, refuse_test_seeds
+
+app = verbs()
 
 
 def complete_scenario(incomplete: str) -> list[str]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgewise.limits.reach import WorkerGroup, Reach
+from edgewise.limits.reach import Reach, WorkerGroup
 from edgewise.limits.rooms import NodeRoom, more
 from edgewise.limits.words import Cure, percent, took
 from edgewise.model.grammar.places import OWN, SITE, ClusterSpec, LinkSpec, NodeSpec, WorkerSpec

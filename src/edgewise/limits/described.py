@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.limits import cures
-from edgewise.limits.reach import WorkerGroup, Reach
+from edgewise.limits.reach import Reach, WorkerGroup
 from edgewise.limits.rooms import NodeRoom, more
 from edgewise.limits.words import Limit, alike, percent, since, took
 from edgewise.model.grammar.pipelines import PipelineSpec

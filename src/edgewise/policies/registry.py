@@ -22,6 +22,7 @@ from copy import deepcopy
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from edgewise.errors import PolicyError
@@ -43,6 +44,8 @@ Make = Callable[[], Any]
 METHODS = ("reset", "decide")  # of every policy
 _known: dict[str, dict[str, type]] = {decision: {} for decision in DECISIONS}
 _offered: dict[str, dict[str, Callable[[], Make]]] = {decision: {} for decision in DECISIONS}
+# Policies that simulate lie above this layer: they are found by name, as those of other packages.
+_offered["dispatch"]["lookahead"] = partial(resolve_name, "edgewise.sim.streams.lookahead:Lookahead")
 
 P = TypeVar("P", bound=type)
 
@@ -90,7 +93,7 @@ def policy(name: str) -> Callable[[P], P]:
 def offer(decision: str, name: str) -> Callable[[Callable[[], Make]], None]:
     """A decorator of a function that imports what makes a policy: it is called when the policy is asked for.
 
-    For policies whose import takes long, and for those that lie above this layer.
+    For policies whose import takes long.
     """
 
     def note(find: Callable[[], Make]) -> None:

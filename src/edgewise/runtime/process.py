@@ -32,7 +32,6 @@ from edgewise.runtime.compiling import try_out_here
 from edgewise.runtime.controller import jobs
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.controller.plan import DATABASE, SCENARIO
-from edgewise.runtime.controller.rolling import tls_files
 from edgewise.runtime.faults import Request
 from edgewise.runtime.gateway import split
 from edgewise.runtime.gateway.forwarding import Ways
@@ -44,7 +43,7 @@ from edgewise.runtime.logs import SaidOnce, last_words, log_json
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
 from edgewise.runtime.steady import SteadyStore
-from edgewise.runtime.store import SHADOWS, Process, Store, from_fields
+from edgewise.runtime.store import SHADOWS, Process, Store, from_fields, tls_files
 from edgewise.runtime.tracing import tracing_to
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel, SlowModel

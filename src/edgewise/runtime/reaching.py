@@ -17,9 +17,7 @@ from pathlib import Path
 
 from edgewise.errors import RunError
 from edgewise.runtime import clock, http
-from edgewise.runtime.controller.plan import DATABASE
-from edgewise.runtime.controller.rolling import tls_files
-from edgewise.runtime.store import Process, Store
+from edgewise.runtime.store import DATABASE, Process, Store, tls_files
 
 LISTENING = "0A"  # in /proc/net/tcp
 

@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS answer (
 );
 CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NULL;
 """
+DATABASE = "state.sqlite"  # in the folder of a live system
 MOST_CHANGES = 1000  # of nodes, that are kept
 # Settings. By decision the name of who decides, and of who watches; switches of them that are under way.
 POLICIES, SHADOWS, OPERATIONS = "policies", "shadows", "operations"
@@ -357,3 +358,8 @@ class Store(TrafficStore):
 def from_fields(fields: Mapping[str, Any]) -> Process:
     """A process from its fields, as JSON has them."""
     return msgspec.convert(fields, Process)
+
+
+def tls_files(folder: Path, digest: str) -> tuple[Path, Path]:
+    """Certificate and key of gateways, named by what they hold: what was there before can be gone back to."""
+    return folder / f"tls-{digest}.pem", folder / f"tls-{digest}.key"

@@ -32,7 +32,6 @@ from edgewise.runtime.controller.rolling import (
     begin_change,
     beside,
     free_port,
-    tls_files,
     write_change,
     write_scenario,
 )
@@ -40,11 +39,18 @@ from edgewise.runtime.gateway.needs import known_as
 from edgewise.runtime.http import tls_server
 from edgewise.runtime.serving import Listen
 from edgewise.runtime.sqlite import check_whole, keep_copy
-from edgewise.runtime.store import POLICIES, Process, Running, Store
+from edgewise.runtime.store import (
+    DATABASE as DATABASE,
+    POLICIES,
+    Process,
+    Running,
+    Store,
+    tls_files,
+)
 from edgewise.runtime.tracing import check_otlp
 from edgewise.runtime.worker.pieces import SUFFIX, WHOLE
 
-DATABASE, STAND_IN = "state.sqlite", "stand-in.onnx"
+STAND_IN = "stand-in.onnx"
 MOST_PROCESSES = 64
 HERE = Listen()
 OF_SERVICES = ("requests", "orchestrate")  # decisions

@@ -19,7 +19,6 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from edgewise.errors import EdgewiseError, RunError
@@ -123,11 +122,6 @@ def beside(process: Process, rows: Mapping[str, Running]) -> Process:
         return process
     same = replace(process, port=old.process.port)
     return same if same.digest == old.process.digest else replace(process, port=free_port())
-
-
-def tls_files(folder: Path, digest: str) -> tuple[Path, Path]:
-    """Certificate and key of gateways, named by what they hold: what was there before can be gone back to."""
-    return folder / f"tls-{digest}.pem", folder / f"tls-{digest}.key"
 
 
 def taken(port: int, host: str = LOCALHOST) -> str | None:

@@ -1,0 +1,82 @@
+"""Nodes of a live system, what a failure does to them, and pipelines."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+from rich.markup import escape
+
+from edgewise.cli.commands import verbs
+from edgewise.cli.controller import DEFAULT, Folder, call
+from edgewise.cli.output import out, show
+
+app = verbs()
+Node = Annotated[str, typer.Argument(help="Its name, as `edgewise nodes` shows it.")]
+
+
+@app.command(epilog="Example: edgewise nodes")
+def nodes(folder: Folder = DEFAULT) -> None:
+    """Show the ledger: what each node has, and who holds it."""
+    show_nodes(call(folder, "GET", "/v1/nodes"))
+
+
+@app.command(epilog="Example: edgewise fail hall-1")
+def fail(node: Node, folder: Folder = DEFAULT) -> None:
+    """Fail a node: what runs there is killed at once, and all kinds of work hear of it."""
+    _change(folder, node, up=False)
+
+
+@app.command(epilog="Example: edgewise repair hall-1")
+def repair(node: Node, folder: Folder = DEFAULT) -> None:
+    """Have a node back that failed: its workers and replicas start again, others may take of it."""
+    _change(folder, node, up=True)
+
+
+@app.command(epilog="Examples: edgewise pipelines; edgewise pipelines --end 3")
+def pipelines(
+    folder: Folder = DEFAULT,
+    end: Annotated[int | None, typer.Option("--end", help="End the one of this number.", min=1)] = None,
+) -> None:
+    """List the pipelines of the live system, and the nodes of their tasks; or end one."""
+    if end is not None:
+        call(folder, "DELETE", f"/v1/admin/pipelines/{end}")
+        return out.print(f"pipeline {end}: ending")
+    rows = (
+        (row["id"], row["name"], row["state"], f"{row['frames']:.0f}", f"{row['ran_s']:.0f}", row["moves"],
+         _where(row["nodes"]) if row["state"] == "running" else row["why"] or "")
+        for row in call(folder, "GET", "/v1/admin/pipelines")
+    )  # fmt: skip
+    show(("pipeline", "name", "state", "frames", "ran s", "moves", "tasks on, or why"), rows)
+
+
+def _where(nodes: Mapping[str, str]) -> str:
+    """So many tasks on each node."""
+    return ", ".join(f"{count} on {node}" for node, count in Counter(nodes.values()).items())
+
+
+def _change(folder: Any, node: str, up: bool) -> None:
+    call(folder, "PUT", f"/v1/nodes/{quote(node, '', errors='surrogateescape')}", {"up": up})
+    out.print(escape(f"{node}: {'is back' if up else 'has failed'}"))
+
+
+def show_nodes(found: Sequence[Mapping[str, Any]]) -> None:
+    """A line for each node: cores and memory held of all there are, and by whom."""
+    rows = (
+        (
+            row["node"],
+            "up" if row["up"] else "down",
+            f"{row['held']['cpu_cores']:g} of {row['total']['cpu_cores']:g}",
+            f"{row['held']['memory_bytes'] / 1e9:.2f} of {row['total']['memory_bytes'] / 1e9:.3g}",
+            _who(each["owner"] for each in row["holders"] if each["cpu_cores"] or each["memory_bytes"]),
+        )
+        for row in found
+    )
+    show(("node", "state", "cores", "memory GB", "held by"), rows)
+
+
+def _who(owners: Iterable[str]) -> str:
+    """Owners without what says which of several and where."""
+    names = Counter(owner.partition(" on ")[0].partition("@")[0] for owner in owners)
+    return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in names.items())
