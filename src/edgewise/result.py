@@ -20,6 +20,7 @@ from edgewise.model.setting import setting
 from edgewise.report import records
 from edgewise.report.decided import ByPolicy, as_json, lines, nothing
 from edgewise.report.schema import Measure, measures_of
+from edgewise.report.sources import by_source
 from edgewise.report.summary import LinkLoad, by_seed, crowded, refusals, summary_of, with_links
 from edgewise.report.use import Use, delays_of, use_of
 from edgewise.runs import Policy as Policy
@@ -130,6 +131,11 @@ class Result:
         """Why streams were refused, and how many."""
         streams = {self.work: self, **self.beside}.get("streams")
         return [] if streams is None else refusals(streams.items)
+
+    def sources(self) -> list[dict[str, Any]]:
+        """What became of the sources, see `report.sources.by_source`."""
+        streams = {self.work: self, **self.beside}.get("streams")
+        return [] if streams is None else by_source(streams.items)
 
     def to_pandas(self, table: str = "items") -> "pandas.DataFrame":
         """The "items", "windows" or "summary" of the runs as a data frame.

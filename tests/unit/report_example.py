@@ -22,8 +22,8 @@ MANIFEST = {
 
 def stream_row(**changes: Any) -> dict[str, Any]:
     row: dict[str, Any] = dict(
-        seed=1, policy="closest", stream=0, site="s0", application="pose", task="detect", open_s=0.0,
-        close_s=10.0, rate_qps=5.0, size_bytes=1e5, deadline_s=0.1, min_accuracy=0.6, worker="w0",
+        seed=1, policy="closest", stream=0, site="s0", application="pose", source=None, task="detect",
+        open_s=0.0, close_s=10.0, rate_qps=5.0, size_bytes=1e5, deadline_s=0.1, min_accuracy=0.6, worker="w0",
         variant="small", cluster="edge", reason=None, queries=50, ok=50, failed=0, rejected=0,
         delay_mean_s=0.02, delay_max_s=0.05,
     )  # fmt: skip

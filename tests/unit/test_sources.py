@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,7 +52,7 @@ def test_count_is_for_each_site_and_names_of_sites_and_kinds_may_be_listed() -> 
         CAMERA | {"name": "door", "site": "hall-1"},
         CAMERA | {"name": "till", "site": ["hall"], "count": 2},
     )
-    found = [(s.source, s.site) for s in generate_streams(scenario, 0)]
+    found = [(s.application, s.site) for s in generate_streams(scenario, 0)]
     assert sorted(found) == sorted(
         [("cameras", 0)] * 3 + [("cameras", 1)] * 3 + [("door", 1)] + [("till", 0)] * 2 + [("till", 1)] * 2
     )
@@ -162,3 +163,28 @@ def test_a_source_that_is_refused_asks_again_and_a_client_does_not(gateways: str
         assert len(late_ones) == 20 and {sent for _, sent in late_ones} == {200}
         # Until it hears that the other box is full, a gateway sends a query or two there.
         assert all(expected - 2 <= rejected <= expected for rejected, _ in late_ones)
+
+
+def test_records_and_tables_say_what_became_of_each_source(tmp_path: Path) -> None:
+    """Ten of a box's twelve are served, as each seed says."""
+    scenario = shop(
+        CAMERA | {"count": 12, "site": "hall-0"}, CAMERA | {"name": "x", "count": 10, "site": "hall-1"}
+    )
+    result = ew.simulate(scenario, "closest", (0, 1))
+    items = result.items.to_pylist()
+    assert {(r["source"], r["site"]) for r in items if r["application"] == "cameras"} == {
+        (f"cameras-{k}", "hall-0") for k in range(12)
+    }
+    cameras, other = result.sources()
+    assert (cameras["source"], cameras["sources"], cameras["policy"]) == ("cameras", 12, "closest")
+    assert (other["source"], other["sources"]) == ("x", 10)
+    mine = [r for r in items if r["application"] == "cameras"]
+    for key, of in (("in_time", "ok"), ("refused", "rejected")):
+        assert cameras[key] == sum(r[of] for r in mine) / sum(r["queries"] for r in mine)
+    assert cameras["refused"] == pytest.approx(2 / 12, abs=0.01) and cameras["worst"] < 0.02
+    assert other["refused"] == 0.0 and other["worst"] > 0.9
+    page = (result.save(tmp_path / "run") / "report.html").read_text("utf-8")
+    assert "<h2>Sources</h2>" in page and f"{100 * cameras['refused']:.2f}" in page
+    clients = ew.simulate("tiny", "closest", (0,))
+    assert clients.sources() == [] and set(clients.items["source"].to_pylist()) == {None}
+    assert "<h2>Sources</h2>" not in (clients.save(tmp_path / "two") / "report.html").read_text("utf-8")

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from edgewise.cli.output import fail, note, out, show
-from edgewise.report import decided, summary as summaries
+from edgewise.report import decided, sources, summary as summaries
 from edgewise.report.schema import WORK
 from edgewise.result import Comparison, Result, said_alike
 
@@ -35,6 +35,7 @@ def show_result(result: Result, comparison: Comparison | None, folder: Path, as_
             "summary": summary,
             "delays": {work: rows for work, rows in result.delays().items() if rows},
             "refusals": result.refusals(),
+            "sources": result.sources(),
             "use": [one._asdict() for one in result.used()],
             "beside": {work: each.summary() for work, each in result.beside.items()},
             "decision_s": result.decision_s,
@@ -50,6 +51,8 @@ def show_result(result: Result, comparison: Comparison | None, folder: Path, as_
         _print_summary(each, each.summary(), {})
     if comparison is None:
         _print_delays(result)
+    if found := result.sources():
+        show(sources.HEADINGS, sources.shown(found), "streams by source")
     if refused := result.refusals():
         show(refused[0], [tuple(map(str, row.values())) for row in refused], "why streams were refused")
     if rows:

@@ -42,8 +42,8 @@ class Stream:
         priority: larger is more important.
         arrivals: "periodic" frames or "poisson" queries.
         answer_bytes: size of an answer.
-        source: name of the source that it is of, which stays: while it is refused it asks again; empty: a
-            client's.
+        source: which of its site's sources it is of, as cameras-3, which stays: while it is refused it asks
+            again; empty: a client's.
         draws_as: keys its random draws; None: its id.
     """
 

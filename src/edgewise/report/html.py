@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from edgewise.report import decided, figures
+from edgewise.report import decided, figures, sources
 from edgewise.report.records import RecordedRun
 from edgewise.report.schema import WORK, Measure
 from edgewise.report.statistics import Interval, mean_interval
@@ -101,6 +101,11 @@ def _application_rows(run: RecordedRun) -> list[dict[str, Any]]:
     ]
 
 
+def _source_rows(run: RecordedRun) -> list[tuple[str, ...]]:
+    streams = next((part for part in (run, *run.beside) if part.kind == "streams"), None)
+    return [] if streams is None else sources.shown(sources.by_source(streams.items))
+
+
 def _seconds(value: float) -> str:
     """A time in the unit that fits."""
     for unit_s, name in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
@@ -155,6 +160,9 @@ def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, byte
             ],
             use=_use_tables(run),
             applications=_application_rows(run) if run.kind == "streams" else None,
+            sources=_source_rows(run),
+            source_headings=sources.HEADINGS,
+            sources_about=sources.ABOUT.capitalize(),
             refusals=refusals(run.items) if run.kind == "streams" else None,
             images=[
                 {"caption": _CAPTIONS[stem.rstrip("-234")], "data": base64.b64encode(image).decode("ascii")}

@@ -26,7 +26,8 @@ end_s             float  end of the window, seconds
 _STREAMS = """
 stream            int    stream, unique in (seed, policy); the same stream under every policy
 site              str    access site of the stream
-application       str    application that opened it
+application       str    application that opened it, or source
+source            str?   which of the site's sources it is of, as cameras-3; null of a client's
 task              str    task it needs
 open_s            float  when it opens, seconds from the start of the run
 close_s           float  when it closes, seconds; queries are sent in [open_s, close_s)

@@ -25,16 +25,15 @@ def source_streams(scenario: Scenario, first_id: int = 0) -> list[Stream]:
         openings = source.openings_s(came.begins_at_s, scenario.duration_s)
         one = Stream(
             0, 0, source.name, source.task, 0.0, 0.0, source.rate_qps, source.size_bytes, source.deadline_s,
-            source.min_accuracy, source.priority, "periodic", source.answer_bytes, source.name,
+            source.min_accuracy, source.priority, "periodic", source.answer_bytes,
         )  # fmt: skip
         for site in source.sites:
             for number in range(source.count):
                 for opening, (open_s, close_s) in enumerate(openings):
                     key = draws_as(source.name, sites[site], number, opening)
                     i = first_id + len(streams)
-                    streams.append(
-                        replace(one, id=i, site=site, open_s=open_s, close_s=close_s, draws_as=key)
-                    )
+                    opened = replace(one, open_s=open_s, close_s=close_s, source=f"{source.name}-{number}")
+                    streams.append(replace(opened, id=i, site=site, draws_as=key))
     return streams
 
 

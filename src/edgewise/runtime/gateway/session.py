@@ -314,6 +314,7 @@ class Session:
             "stream": stream.id,
             "site": world.site_names[stream.site],
             "application": stream.application,
+            "source": stream.source or None,
             "task": stream.task,
             "open_s": stream.open_s,
             "close_s": self.clock() if served.close_s is None else served.close_s,

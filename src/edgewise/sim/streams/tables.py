@@ -109,6 +109,7 @@ def stream_records(
     for name in ("application", "task", "open_s", "close_s", "rate_qps", "size_bytes", "deadline_s",
                  "min_accuracy"):  # fmt: skip
         columns[name] = [getattr(t, name) for t in trace]
+    columns["source"] = [t.source or None for t in trace]
     columns["worker"] = [None if w < 0 else world.worker_names[w] for w in bound]
     columns["variant"] = [None if w < 0 else world.variant_names[w] for w in bound]
     clusters = world.cluster.tolist()

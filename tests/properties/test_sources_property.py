@@ -69,7 +69,7 @@ def test_as_many_as_said_are_open_at_their_hours(
             on = not each["hours"] or any(
                 a <= clock < b if a < b else clock >= a or clock < b for a, b in each["hours"]
             )
-            here = [s.site for s in streams if s.source == f"s{k}" and s.open_s <= at_s < s.close_s]
+            here = [s.site for s in streams if s.application == f"s{k}" and s.open_s <= at_s < s.close_s]
             assert sorted(here) == sorted(list(range(sites)) * each["count"] if on else [])
 
 
@@ -98,7 +98,7 @@ def test_a_source_moves_nobodys_draws(
     after = generate_streams(made([*listed, added], 2, 3, 8, **more), seed)
     mine = f"s{len(listed)}"
     assert [s for s in after if not s.source] == [s for s in before if not s.source]
-    kept = {without_id(stream) for stream in after if stream.source != mine}
+    kept = {without_id(stream) for stream in after if stream.source and stream.application != mine}
     assert kept >= {without_id(stream) for stream in before if stream.source}
     raised = [each | {"count": each["count"] + 1} for each in listed]
     if raised:
