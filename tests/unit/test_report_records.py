@@ -42,7 +42,7 @@ def test_every_column_is_described() -> None:
     assert STREAMS.names[:3] == ["seed", "policy", "stream"] and STREAMS.names[-1] == "delay_max_s"
     assert [field.name for field in WINDOWS if field.nullable] == []
     assert [field.name for field in STREAMS if field.nullable] == [
-        "worker", "variant", "cluster", "reason", "delay_mean_s", "delay_max_s",
+        "source", "worker", "variant", "cluster", "reason", "delay_mean_s", "delay_max_s",
     ]  # fmt: skip
     for work in WORK.values():
         for schema, key in ((work.items, work.item), (work.windows, "window")):
