@@ -51,8 +51,8 @@ def show_result(result: Result, comparison: Comparison | None, folder: Path, as_
         _print_summary(each, each.summary(), {})
     if comparison is None:
         _print_delays(result)
-    if found := result.sources():
-        show(sources.HEADINGS, sources.shown(found), "streams by source")
+    if by_source := result.sources():
+        show(sources.HEADINGS, sources.shown(by_source), "streams by source")
     if refused := result.refusals():
         show(refused[0], [tuple(map(str, row.values())) for row in refused], "why streams were refused")
     if rows:
