@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from edgewise.config import load_scenario
-from edgewise.learn.games import DeferGame, DispatchGame, OrchestrateGame, PlaceGame, SplitGame
+from edgewise.learn.games import DeferGame, OrchestrateGame, PlaceGame, RequestsGame, SplitGame
 from edgewise.workloads.deferrable import PAPER
 
 JOBS = replace(PAPER, slots=24, jobs_per_slot=4.0, load_mean=0.85)
@@ -30,7 +30,7 @@ FAN = load_scenario(
     },
 )
 GAMES = {
-    "dispatch": lambda: DispatchGame(SHORT),
+    "requests": lambda: RequestsGame(SHORT),
     "orchestrate": lambda: OrchestrateGame(SHORT),
     "defer": lambda: DeferGame(JOBS, places=64),
     "split": lambda: SplitGame(FAN, queries=40),

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from edgewise.core.dispatch.policy import DispatchPolicy, ScorePolicy
     from edgewise.core.dispatch.views import Candidates, Decisions, DispatchView, Item, Items
     from edgewise.learn.env import DispatchEnv
-    from edgewise.learn.games import DeferGame, DispatchGame, OrchestrateGame, PlaceGame, SplitGame
+    from edgewise.learn.export import export
+    from edgewise.learn.games import DeferGame, OrchestrateGame, PlaceGame, RequestsGame, SplitGame
     from edgewise.learn.joint import AgentsEnv, BatchEnv, JointEnv
     from edgewise.learn.methods import train
     from edgewise.policies import load as load_policy, policy
@@ -36,7 +37,8 @@ _FROM = {
     "edgewise.core.dispatch.policy": ("DispatchPolicy", "ScorePolicy"),
     "edgewise.core.dispatch.views": ("Candidates", "Decisions", "DispatchView", "Item", "Items"),
     "edgewise.learn.env": ("DispatchEnv",),
-    "edgewise.learn.games": ("DeferGame", "DispatchGame", "OrchestrateGame", "PlaceGame", "SplitGame"),
+    "edgewise.learn.export": ("export",),
+    "edgewise.learn.games": ("DeferGame", "OrchestrateGame", "PlaceGame", "RequestsGame", "SplitGame"),
     "edgewise.learn.joint": ("AgentsEnv", "BatchEnv", "JointEnv"),
     "edgewise.learn.methods": ("train",),
     "edgewise.policies": ("load_policy", "policy"),
@@ -44,6 +46,7 @@ _FROM = {
 }
 _EXTRA = {
     "edgewise.learn.env": "environments",
+    "edgewise.learn.export": "learn",
     "edgewise.learn.games": "environments",
     "edgewise.learn.joint": "environments",
     "edgewise.learn.methods": "learn",
@@ -57,7 +60,6 @@ __all__ = [
     "Decisions",
     "DeferGame",
     "DispatchEnv",
-    "DispatchGame",
     "DispatchPolicy",
     "DispatchView",
     "EdgewiseError",
@@ -66,11 +68,13 @@ __all__ = [
     "JointEnv",
     "OrchestrateGame",
     "PlaceGame",
+    "RequestsGame",
     "Result",
     "ScorePolicy",
     "SplitGame",
     "check_policy",
     "compare",
+    "export",
     "load_policy",
     "load_scenario",
     "policy",

@@ -70,7 +70,7 @@ def test_a_batch_begins_anew_after_its_end(name):
     assert not over.any() and not reward.any() and not env.game.done
 
 
-@pytest.mark.parametrize("name", ["dispatch", "orchestrate", "defer"])
+@pytest.mark.parametrize("name", ["requests", "orchestrate", "defer"])
 def test_a_forbidden_choice_costs_a_penalty_or_is_an_error(name):
     free, dear, strict = (JointEnv(GAMES[name](), penalty) for penalty in (0.0, 2.0, None))
     for env in (free, dear, strict):
@@ -94,7 +94,7 @@ def test_doing_nothing_is_the_run_without_orchestration():
 
 
 def test_rewards_of_dispatch_are_the_papers():
-    game, draws, rewards = GAMES["dispatch"](), np.random.default_rng(0), []
+    game, draws, rewards = GAMES["requests"](), np.random.default_rng(0), []
     game.begin([4])
     while not game.done:
         rewards += game.act(possible(game, draws)).tolist()

@@ -18,12 +18,12 @@ SURFACE = {
     "Item", "Items", "Result", "ScorePolicy", "check_policy", "compare", "load_policy", "load_scenario",
     "policy", "replay", "simulate",
 }  # fmt: skip
-GAMES = {"DeferGame", "DispatchGame", "OrchestrateGame", "PlaceGame", "SplitGame"}
+GAMES = {"DeferGame", "RequestsGame", "OrchestrateGame", "PlaceGame", "SplitGame"}
 ENVIRONMENTS = {"AgentsEnv", "BatchEnv", "DispatchEnv", "JointEnv"} | GAMES
 
 
 def test_surface_is_what_is_documented():
-    assert set(ew.__all__) == SURFACE | ENVIRONMENTS | {"train"}
+    assert set(ew.__all__) == SURFACE | ENVIRONMENTS | {"train", "export"}
     assert all(getattr(ew, name).__doc__ for name in SURFACE)
     assert set(ew.__all__) <= set(dir(ew))
     with pytest.raises(AttributeError, match="no attribute 'nope'"):

@@ -107,7 +107,9 @@ class DqnTrainer(Trainer):
         super().__init__(config, config.episodes, kept)
         torch.manual_seed(config.seed)
         self.config = config
-        self.env = env or DispatchEnv(config.scenario, config.actions, config.state, config.reward)
+        self.env = env or DispatchEnv(
+            config.scenario, config.actions, config.state, config.reward, bound=False
+        )
         shape = self.env.observation_space.shape
         assert shape is not None
         self.network, self.target = (

@@ -1,6 +1,6 @@
 """A Gymnasium environment over the engine: one window of a run is one step.
 
-Registered as `edgewise/Dispatch-v0`, so Gymnasium can make many of them at once, in processes of
+Registered as `edgewise/Dispatch-v1`, so Gymnasium can make many of them at once, in processes of
 their own: `gymnasium.make_vec(f"edgewise.learn.env:{NAME}", num_envs=8, vectorization_mode="async")`.
 
 Forbidden here: torch.
@@ -17,6 +17,7 @@ from edgewise.arrays import Bools, Floats32
 from edgewise.config import load_scenario
 from edgewise.core.dispatch.views import DispatchView
 from edgewise.core.world import World
+from edgewise.learn.joint import bounded
 from edgewise.model.grammar.scenario import SIMULATED, not_run
 from edgewise.model.scenario import Scenario
 from edgewise.policies.dispatch.aset import FEATURES, POOLED, SECONDS, History, pooled_state
@@ -25,7 +26,7 @@ from edgewise.seeds import TRAINING
 from edgewise.sim.simulate import Simulation
 
 Observation = Floats32
-NAME = "edgewise/Dispatch-v0"
+NAME = "edgewise/Dispatch-v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
 
     Action: index into `actions`; the policy decides all streams of the next window.
 
-    Observation: what the policy sees when the window begins, in float32, not normalised.
+    Observation: what the policy sees when the window begins, in float32, each x as x / (1 + |x|), between -1
+    and 1; with `bound=False` as it is, for networks that normalise by themselves.
         state="history": (W, 3 + N_delta N_rho, T), see `states.History` index by index.
         state="pooled":  (W, features), see `states.pooled_state` index by index.
 
@@ -79,6 +81,7 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
         state: which observation.
         reward: its constants.
         seeds: episodes draw theirs from these; never validation or test seeds.
+        bound: whether observations are bounded.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (as Gymnasium declares it)
@@ -90,16 +93,19 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
         state: str = "pooled",
         reward: Reward | None = None,
         seeds: range = TRAINING,
+        bound: bool = True,
     ) -> None:
         if state not in ("pooled", "history"):
             raise ValueError(f"state is {state!r}; use 'pooled' or 'history'")
         self.scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
         not_run(self.scenario.spec, SIMULATED, type(self).__name__)
         self.world = World.build(self.scenario.catalog, self.scenario.topology, self.scenario.sharing)
-        self.actions, self.reward, self.seeds, self._state = tuple(actions), reward or Reward(), seeds, state
+        self.actions, self.reward, self.seeds, self.state = tuple(actions), reward or Reward(), seeds, state
+        self._bound = bound
         shape = (FEATURES, SECONDS) if state == "history" else (POOLED,)
         shape = (self.world.workers, *shape)
-        self.observation_space = gymnasium.spaces.Box(-1e6, 1e6, shape, np.float32)
+        most = 1.0 if bound else 1e6
+        self.observation_space = gymnasium.spaces.Box(-most, most, shape, np.float32)
         self.action_space = gymnasium.spaces.Discrete(len(self.actions))
 
     def reset(
@@ -137,7 +143,8 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
 
     def _observation(self) -> Observation:
         view = self._run.core.view(with_bound=True)
-        return self._policy.history.state(view) if self._state == "history" else pooled_state(view)
+        seen = self._policy.history.state(view) if self.state == "history" else pooled_state(view)
+        return bounded(seen) if self._bound else seen
 
     def _counts(self, start: float, end: float) -> tuple[float, float, float]:
         """Queries sent in the window, answered by its end; refused streams' are expectations."""

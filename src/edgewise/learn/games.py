@@ -2,7 +2,7 @@
 
 | game | agents | a choice | a step | features of an agent |
 |---|---|---|---|---|
-| `DispatchGame` | sites | 0: the cloud, n + 1: node n | a slot | `features.local_state` |
+| `RequestsGame` | sites | 0: the cloud, n + 1: node n | a slot | `features.local_state` |
 | `OrchestrateGame` | nodes | l + S, l = -S … S: remove, nothing, add | a frame | `features.node_state` |
 | `DeferGame` | places of the pool | 1: start the job there | a slot | `job_features`, `summary_features` |
 | `SplitGame` | tasks of a query | its server | a query | see the class |
@@ -11,8 +11,10 @@
 Forbidden here: torch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import gymnasium
 import numpy as np
 
 from edgewise import policies
@@ -25,7 +27,7 @@ from edgewise.core.place import NetworkView, PipelineArrays
 from edgewise.core.place.core import PlaceCore
 from edgewise.core.split import SplitView, SplitWork
 from edgewise.core.split.core import SplitCore
-from edgewise.learn.joint import Game
+from edgewise.learn.joint import Game, JointEnv
 from edgewise.model.pipelines import network_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import DeferralPattern
@@ -33,8 +35,7 @@ from edgewise.policies.defer.rules import (
     JOB_FEATURES,
     SUMMARY_FEATURES,
     choose,
-    job_features,
-    summary_features,
+    pool_rows,
 )
 from edgewise.policies.place.baselines import EqualShares
 from edgewise.policies.place.flows import Assigned
@@ -81,7 +82,7 @@ class ServiceGame(Game):
         self.worlds = ReplicaWorlds(self.system, self._draw(seeds), self._slots, seeds)
 
 
-class DispatchGame(ServiceGame):
+class RequestsGame(ServiceGame):
     """Every site sends its head somewhere; one with an empty queue can only choose 0, and sends nothing.
 
     Args:
@@ -180,13 +181,9 @@ class DeferGame(Game):
 
     def observe(self) -> Floats32:
         """(W, places, features): of the job, 0 where there is none, and of the slot; 0 at the end."""
-        seen = np.zeros((self.worlds.worlds.worlds, len(self.agents), self.features), np.float32)
-        if not self.done:
-            view = self.worlds.view()
-            jobs = job_features(view)
-            seen[:, : jobs.shape[1], : jobs.shape[2]] = jobs
-            seen[:, :, jobs.shape[2] :] = summary_features(view)[:, None]
-        return seen
+        if self.done:
+            return np.zeros((self.worlds.worlds.worlds, len(self.agents), self.features), np.float32)
+        return pool_rows(self.worlds.view(), len(self.agents))
 
     def mask(self) -> Bools:
         """Jobs whose time has come may start."""
@@ -390,3 +387,29 @@ class PlaceGame(Game):
         self._advance()
         gained: Floats = np.array([world.frames.sum() for world in self.worlds]) - before
         return gained / len(self.worlds[0].pipelines)
+
+
+GAMES: Mapping[str, type[Game]] = {
+    "Requests": RequestsGame,
+    "Orchestrate": OrchestrateGame,
+    "Defer": DeferGame,
+    "Split": SplitGame,
+    "Place": PlaceGame,
+}
+
+
+def make(game: str, penalty: float | None = 1.0, **options: Any) -> JointEnv:
+    """One world of a game as Gymnasium makes it, `gymnasium.make("edgewise.learn.games:edgewise/Defer-v1")`.
+
+    Args:
+        game: its name, as in `edgewise/NAME-v1`.
+        penalty: see `JointEnv`.
+        options: of the game.
+    """
+    return JointEnv(GAMES[game](**options), penalty)
+
+
+for _name in GAMES:
+    gymnasium.register(
+        f"edgewise/{_name}-v1", entry_point="edgewise.learn.games:make", kwargs={"game": _name}
+    )

@@ -11,6 +11,8 @@ task) chooses one of C; a mask says what it can choose. Three environments wrap 
 A choice that the mask forbids costs `penalty` and becomes the first that it allows; with `penalty=None` it is
 an error. Seeds are training seeds.
 
+What is seen is bounded: a game's features x are observed as x / (1 + |x|), between -1 and 1.
+
 Forbidden here: torch.
 """
 
@@ -31,6 +33,11 @@ from edgewise.seeds import TRAINING
 
 Info = dict[str, Any]
 Seen = dict[str, NDArray[Any]]
+
+
+def bounded(features: Floats32) -> Floats32:
+    """x / (1 + |x|), between -1 and 1, in the order of x; what is about one stays well apart."""
+    return np.asarray(features / (1.0 + np.abs(features)), dtype=np.float32)
 
 
 class Game:
@@ -55,6 +62,10 @@ class Game:
     def observe(self) -> Floats32:
         """(W, agents, features)."""
         raise NotImplementedError
+
+    def seen(self) -> Floats32:
+        """(W, agents, features) as environments show them, bounded."""
+        return bounded(self.observe())
 
     def mask(self) -> Bools:
         """(W, agents, C) what can be chosen; at least one for each agent."""
@@ -90,7 +101,7 @@ class Game:
 
     def spaces(self) -> tuple[spaces.Box, spaces.MultiDiscrete]:
         """Of observations and of actions of one world."""
-        seen = spaces.Box(-np.inf, np.inf, (len(self.agents), self.features), np.float32)
+        seen = spaces.Box(-1.0, 1.0, (len(self.agents), self.features), np.float32)
         return seen, spaces.MultiDiscrete([self.choices] * len(self.agents))
 
 
@@ -112,12 +123,12 @@ class JointEnv(gymnasium.Env[Floats32, Ints]):
         """A new world; the same seed gives the same one."""
         super().reset(seed=seed)
         self.game.begin([int(self.np_random.integers(TRAINING.stop))])
-        return self.game.observe()[0], {"action_mask": self.action_masks()}
+        return self.game.seen()[0], {"action_mask": self.action_masks()}
 
     def step(self, action: Ints) -> tuple[Floats32, SupportsFloat, bool, bool, Info]:
         """All agents choose, and time passes to the next step."""
         (reward,) = self.game.step(action, self.penalty).tolist()
-        return self.game.observe()[0], reward, False, self.game.done, {"action_mask": self.action_masks()}
+        return self.game.seen()[0], reward, False, self.game.done, {"action_mask": self.action_masks()}
 
     def action_masks(self) -> Bools:
         """(agents · C,) what can be chosen."""
@@ -145,7 +156,7 @@ class BatchEnv(VectorEnv[Floats32, Ints, Any]):
         """New worlds; the same seed gives the same ones."""
         super().reset(seed=seed)
         self.game.begin(self.np_random.integers(TRAINING.stop, size=self.num_envs).tolist())
-        return self.game.observe(), {"action_mask": self.game.mask()}
+        return self.game.seen(), {"action_mask": self.game.mask()}
 
     def step(self, actions: Ints) -> tuple[Floats32, Floats, Bools, Bools, Info]:
         """All agents of all worlds choose, and time passes to the next step."""
@@ -155,7 +166,7 @@ class BatchEnv(VectorEnv[Floats32, Ints, Any]):
             return seen, np.zeros(self.num_envs), none, none, info
         reward = self.game.step(actions, self.penalty)
         over = np.full(self.num_envs, self.game.done)
-        return self.game.observe(), reward, none, over, {"action_mask": self.game.mask()}
+        return self.game.seen(), reward, none, over, {"action_mask": self.game.mask()}
 
 
 class AgentsEnv(ParallelEnv):  # type: ignore[misc]
@@ -172,7 +183,7 @@ class AgentsEnv(ParallelEnv):  # type: ignore[misc]
         self.game, self.penalty, self.render_mode = game, penalty, None
         self.possible_agents = list(game.agents)
         self.agents = list(self.possible_agents)
-        seen = spaces.Box(-np.inf, np.inf, (game.features,), np.float32)
+        seen = spaces.Box(-1.0, 1.0, (game.features,), np.float32)
         whole = {"observation": seen, "action_mask": spaces.MultiBinary(game.choices)}
         self._seen = {agent: spaces.Dict(whole) for agent in self.agents}
         self._actions = {agent: spaces.Discrete(game.choices) for agent in self.agents}
@@ -204,7 +215,7 @@ class AgentsEnv(ParallelEnv):  # type: ignore[misc]
         return self._observe(), dict.fromkeys(agents, reward), *ends, {agent: {} for agent in agents}
 
     def _observe(self) -> dict[str, Seen]:
-        seen, mask = self.game.observe()[0], self.game.mask()[0].astype(np.int8)
+        seen, mask = self.game.seen()[0], self.game.mask()[0].astype(np.int8)
         return {
             agent: {"observation": seen[i], "action_mask": mask[i]}
             for i, agent in enumerate(self.possible_agents)

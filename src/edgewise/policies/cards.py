@@ -154,8 +154,9 @@ def load(decision: str, path: Path) -> Any:
             than its card says.
     """
     card = read(decision, path)
+    module = "exported" if "exported" in card.about else TRAINED[decision][1]
     try:
-        return import_module(f"edgewise.policies.{TRAINED[decision][1]}").of_card(card)
+        return import_module(f"edgewise.policies.{module}").of_card(card)
     except (KeyError, TypeError, ValueError) as error:  # a part that lacks something
         raise card.error(
             f"is no card ({type(error).__name__}: {error}); give what edgewise train wrote"
@@ -171,5 +172,7 @@ def shipped(decision: str) -> dict[str, Path]:
 
 def _parts(about: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What a card says, by decision: all of it, or what lies under the decision's own key."""
+    if "exported" in about:
+        return {str(about["exported"]): about}
     found = {decision: about[key] for decision, (key, _) in TRAINED.items() if key in about}
     return {decision: part if isinstance(part, dict) else about for decision, part in found.items()}

@@ -278,6 +278,15 @@ def summary_features(view: CapacityView, scale: Scale = Scale()) -> Floats32:  #
     return np.stack(columns, axis=1).astype(np.float32)
 
 
+def pool_rows(view: CapacityView, places: int) -> Floats32:
+    """(W, places, 17) of each place of a pool: its job's features, 0 where there is none, and the slot's."""
+    jobs, slot = job_features(view), summary_features(view)
+    seen = np.zeros((jobs.shape[0], places, len(JOB_FEATURES) + len(SUMMARY_FEATURES)), dtype=np.float32)
+    seen[:, : jobs.shape[1], : jobs.shape[2]] = jobs
+    seen[:, :, jobs.shape[2] :] = slot[:, None]
+    return seen
+
+
 def feature_hash() -> str:
     """Hash of what the features mean; a policy trained on others is refused."""
     text = json.dumps([JOB_FEATURES, SUMMARY_FEATURES, Scale()])
