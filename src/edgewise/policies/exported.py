@@ -32,7 +32,7 @@ def best(infer: Run, seen: Floats32, allowed: Bools) -> Ints:
         allowed: (W, agents, choices), at least one for each agent.
     """
     (values,) = infer(seen)
-    return np.where(allowed, values, -np.inf).argmax(axis=2)
+    return np.asarray(np.where(allowed, values, -np.inf).argmax(axis=2))
 
 
 def _refuse_others(name: str, what: str, here: tuple[int, ...], trained: tuple[int, ...]) -> None:
@@ -115,7 +115,7 @@ class ExportedDeferral:
         startable[:, :, 0] = True
         startable[:, :jobs, 1] = view.startable
         wanted = best(self._infer, pool_rows(view, self._places), startable)[:, :jobs] == 1
-        return turns(view, wanted.astype(np.float64), skip=True) * wanted
+        return np.asarray(turns(view, wanted.astype(np.float64), skip=True) * wanted)
 
 
 EXPORTED: Mapping[str, Any] = {
