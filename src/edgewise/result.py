@@ -23,6 +23,7 @@ from edgewise.report.schema import Measure, measures_of
 from edgewise.report.sources import by_source
 from edgewise.report.summary import LinkLoad, by_seed, crowded, refusals, summary_of, with_links
 from edgewise.report.use import Use, delays_of, use_of
+from edgewise.report.verdicts import verdict_in_words
 from edgewise.runs import Policy as Policy
 
 if TYPE_CHECKING:
@@ -240,7 +241,8 @@ class Comparison:
                 f"{100 * row.difference:+.2f}{interval} {measure.unit}",
             )
             lines.append(
-                f"{row.policy}: {measure.heading} {mean}, {difference} against {row.rival}: {row.verdict}"
+                f"{row.policy}: {measure.heading} {mean}, {difference} against {row.rival}: "
+                + verdict_in_words(row, measure.unit)
             )
         return "\n".join([*lines, *said_alike(self.result.alike)])
 

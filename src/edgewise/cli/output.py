@@ -6,12 +6,13 @@ Nothing here takes long to import.
 """
 
 import json
+import re
 import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import typer
 from rich.console import Console
@@ -65,15 +66,78 @@ def note(lines: Sequence[str]) -> None:
 
 
 def show(
-    headings: Iterable[str], rows: Iterable[Sequence[Any]], title: str | None = None, console: Console = out
+    headings: Iterable[str],
+    rows: Iterable[Sequence[Any]],
+    title: str | None = None,
+    console: Console = out,
+    caption: str | None = None,
 ) -> None:
-    """Print a table; cells are taken as they are, without markup."""
-    table = Table(box=None, title=title)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")  # a name that is cut names nothing
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else escape(str(cell)) for cell in row))
-    console.print(table)
+    """Print a table; cells are taken as they are, without markup, and no word of them is broken.
+
+    Columns that have no room beside each other follow in a second table, which names its rows again.
+    """
+    names = list(headings)
+    cells = [[cell if isinstance(cell, Text) else str(cell) for cell in row] for row in rows]
+    columns = [_Column(name, [row[k] for row in cells]) for k, name in enumerate(names)]
+    beside = _beside(columns, console.width)
+    for k, chosen in enumerate(beside):
+        first, last = k == 0, k == len(beside) - 1
+        table = Table(box=None, title=title if first else None, caption=caption if last else None)
+        for column, width in zip(chosen, _widths(chosen, console.width), strict=True):
+            table.add_column(escape(column.heading), width=width, overflow="fold", justify=column.side)
+        for row in zip(*(column.cells for column in chosen), strict=True):
+            table.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in row))
+        console.print(table)
+
+
+_GAP = 2  # columns between two columns of a table, and around it
+_FIGURE = re.compile(r"[-+–<≤>≥]?[\d.,]*(e[-+]\d+)?( ?[%×])?( … .*)?")
+
+
+class _Column(NamedTuple):
+    heading: str
+    cells: list[Any]
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.heading, *(str(cell) for cell in self.cells)]
+
+    @property
+    def natural(self) -> int:
+        return max(len(line) for text in self.texts for line in text.splitlines() or [""])
+
+    @property
+    def least(self) -> int:
+        """So wide is its longest word, or its longest cell where cells are figures."""
+        whole = self.texts[1:] if self.side == "right" else []
+        return max(len(word) for text in self.texts for word in (*text.split(), "", *whole))
+
+    @property
+    def side(self) -> Literal["left", "right"]:
+        figures = bool(self.cells) and all(_FIGURE.fullmatch(text) for text in self.texts[1:])
+        return "right" if figures else "left"
+
+
+def _beside(columns: Sequence[_Column], width: int) -> list[list[_Column]]:
+    """Columns that have room beside each other; the first, which names the rows, in all."""
+    found: list[list[_Column]] = [[]]
+    for column in columns:
+        taken = sum(each.least + _GAP for each in found[-1])
+        if len(found[-1]) > 1 and taken + column.least + _GAP > width:
+            found.append([columns[0]])
+        found[-1].append(column)
+    return found
+
+
+def _widths(columns: Sequence[_Column], width: int) -> list[int]:
+    """The longest word of each, and what is left shared among those that have more to say."""
+    least, natural = [each.least for each in columns], [each.natural for each in columns]
+    left = width - sum(least) - _GAP * len(columns)
+    more = [n - few for n, few in zip(natural, least, strict=True)]
+    if left >= sum(more):
+        return natural
+    share = max(left, 0) / max(sum(more), 1)
+    return [min(few + int(share * m), max(width - _GAP, 1)) for few, m in zip(least, more, strict=True)]
 
 
 def refuse_given(context: typer.Context, names: Iterable[str], why: str) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from edgewise.cli.output import fail, note, out, show
 from edgewise.report import decided, sources, summary as summaries
 from edgewise.report.schema import WORK
+from edgewise.report.statistics import PairedComparison
+from edgewise.report.verdicts import best_first, left_unserved, verdict_in_words
 from edgewise.result import Comparison, Result, said_alike
 
 
@@ -41,7 +42,12 @@ def show_result(result: Result, comparison: Comparison | None, folder: Path, as_
             "decision_s": result.decision_s,
             "decided": decided.as_json(result.all_decided),
             "alike": result.alike,
-            "comparison": [{name: getattr(row, name) for name in names} for row in rows],
+            "comparison": [
+                {name: getattr(row, name) for name in names}
+                | {"in_words": verdict_in_words(row, result.measures[0].unit)}
+                | {"left_over": left_unserved(result.work, [s for s in summary if s["policy"] == row.policy])}
+                for row in rows
+            ],
             "folder": str(folder),
         }
         print(json.dumps(found, indent=1))
@@ -75,23 +81,23 @@ def refuse_undecided(found: Sequence[str]) -> None:
 
 
 def _print_summary(result: Result, summary: Sequence[dict[str, Any]], fixed: Mapping[str, str]) -> None:
+    """A row for each policy, the best by the first measure first."""
     caption = "; ".join([WORK[result.work].about, *(f"{one}: {name}" for one, name in fixed.items())])
     setting = result.settings[result.work]
     title = f"{result.work} of scenario {result.scenario.name}, {setting}; means over seeds"
-    table = Table(title=title, caption=caption, box=None, padding=(0, 1, 0, 0))
-    table.add_column("policy", overflow="fold")  # where room is scarce, before figures are cut
     shares = decided.column(result.decided, result.policies)
     more = [decided.HEADING] if shares else []
-    for heading in (*(measure.heading for measure in result.measures), *more, "runs"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row, policy in enumerate(result.policies):
+    said = dict(zip(result.policies, shares or [""] * len(result.policies), strict=True))
+    rows = []
+    for policy in best_first(result.work, summary, result.policies, result.measures[0].key):
         mine = [row for row in summary if row["policy"] == policy]
         cells = []
         for measure in result.measures:
             known = [row[measure.key] for row in mine if row[measure.key] is not None]
             cells.append(measure.shown(sum(known) / len(known) if known else None))
-        table.add_row(escape(policy), *cells, *([shares[row]] if shares else []), str(len(mine)))
-    out.print(table)
+        rows.append((policy, *cells, *([said[policy]] if shares else []), str(len(mine))))
+    headings = ("policy", *(measure.heading for measure in result.measures), *more, "runs")
+    show(headings, rows, title, caption=caption)
 
 
 def _print_delays(result: Result) -> None:
@@ -107,17 +113,20 @@ def _print_delays(result: Result) -> None:
         show(("delays", "of", *policy, "count", "p50 s", "p95 s", "p99 s"), rows)
 
 
-def _print_comparison(result: Result, rows: Sequence[Any]) -> None:
-    measure = result.measures[0]
-    shown = []
-    for row in rows:
-        ends = (
-            None if row.low is None or row.high is None else f"{100 * row.low:+.2f} … {100 * row.high:+.2f}"
-        )
+def _print_comparison(result: Result, rows: Sequence[PairedComparison]) -> None:
+    """Each policy against the rival, the best first, with a verdict in words and what it left unserved."""
+    measure, shown, summary = result.measures[0], [], result.summary()
+    rival = rows[0].rival
+    for row in sorted(rows, key=lambda row: row.difference, reverse=not measure.lower_is_better):
+        ends = "–" if row.low is None or row.high is None else f"{100 * row.low:+.2f} … {100 * row.high:+.2f}"
         p = "–" if row.p_holm is None else f"{row.p_holm:.2g}"
-        shown.append((row.policy, row.rival, f"{100 * row.difference:+.2f}", ends or "–", p, row.verdict))
+        left = left_unserved(result.work, [each for each in summary if each["policy"] == row.policy])
+        words = verdict_in_words(row, measure.unit)
+        figures = (f"{100 * row.difference:+.2f}", ends, p)
+        shown.append((row.policy, *figures, words, *([left] if left else [])))
+    left = left_unserved(result.work, [each for each in summary if each["policy"] == rival])
     show(
-        ("policy", "against", f"difference ({measure.unit})", "95 % interval", "p (Holm)", "verdict"),
+        ("policy", measure.unit, "95 % interval", "p (Holm)", "verdict", *(["left over"] if left else [])),
         shown,
-        measure.heading.removesuffix(" %"),
+        f"{measure.heading.removesuffix(' %')} against {rival}" + (f", which left {left}" if left else ""),
     )
