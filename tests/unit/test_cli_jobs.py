@@ -1,28 +1,40 @@
 """Times, spans and sizes of `edgewise submit`, and what it says when nothing is up."""
 
+import re
 from datetime import datetime
 
 import pytest
 from typer.testing import CliRunner
 
 from edgewise.cli import app, jobs
+from edgewise.cli.lasting import read_duration
 from edgewise.errors import EdgewiseError
+from edgewise.model.durations import SECONDS, seconds_of
+from edgewise.model.values import amount_schema, quantity
 
 NOW_S = datetime(2026, 5, 4, 12, 30).timestamp()
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90", 90), ("90s", 90), ("10m", 600), ("1h30m", 5400), ("2d", 172800), ("0.5m", 30)],
-)
-def test_spans(text, seconds):
-    assert jobs.parse_span(text, "duration") == seconds
+    [("90", 90), ("90s", 90), ("10m", 600), ("1.5min", 90), ("2h", 7200), ("1h30m", 5400), ("1h 30min", 5400),
+     ("2d", 172800), ("0.5m", 30), ("250ms", 0.25), (" 1e2 s ", 100)],
+)  # fmt: skip
+def test_durations_are_read_alike_on_the_command_line_and_in_scenarios(text, seconds):
+    assert seconds_of(text) == pytest.approx(seconds)
+    assert read_duration(text, "latest") == pytest.approx(seconds)
+    assert quantity(text, SECONDS) == pytest.approx(seconds)
+    (schema,) = [each["pattern"] for each in amount_schema(SECONDS, False)["anyOf"] if "pattern" in each]
+    assert re.match(schema, text)
 
 
-@pytest.mark.parametrize("text", ["", "x", "5x", "m", "-5m", "1h 30m"])
-def test_wrong_spans_are_named(text):
-    with pytest.raises(EdgewiseError, match=r"duration: .* 90s, 10m"):
-        jobs.parse_span(text, "duration")
+@pytest.mark.parametrize("text", ["", "x", "5x", "m", "30m1h", "1h1h", "1h30", "5 5", "1:30"])
+def test_wrong_durations_are_named(text):
+    assert seconds_of(text) is None
+    with pytest.raises(EdgewiseError, match=r"latest: .* is no duration; write it as 90, 90s, 1.5min"):
+        read_duration(text, "latest")
+    with pytest.raises(ValueError, match="not a number"):
+        quantity(text, SECONDS)
 
 
 def test_times():
@@ -35,7 +47,7 @@ def test_times():
     assert at("12:00") == datetime(2026, 5, 5, 12, 0)  # the next one
     assert at("2026-12-24T08:00") == datetime(2026, 12, 24, 8, 0)
     for wrong in ("25:00", "soon", "2026-13-01", "+x"):
-        with pytest.raises(EdgewiseError, match=r"latest: .* is no time"):
+        with pytest.raises(EdgewiseError, match=r"latest: .* is no (time|duration)"):
             jobs.parse_time(wrong, NOW_S, "latest")
 
 

@@ -149,7 +149,7 @@ MISTAKES = [
     ("gateway nope --worker x", "no such file"),
     ("dev openapi nope", "nope"),
     ("load camera", "no live system"),
-    ("submit --duration soon -- true", "no time span"),
+    ("submit --duration soon -- true", "'soon' is no duration;"),
     ("submit --duration 5m --memory lots -- true", "no size"),
     ("submit --duration 5m --latest never -- true", "no time"),
     ("submit --duration 5m -- true", "no live system"),

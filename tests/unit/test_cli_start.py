@@ -89,6 +89,15 @@ def test_commands_for_developers_stand_under_one_and_are_found_where_they_were(t
             "simulate tiny --jobs 0",
             "--jobs: must be greater than or equal to 1; see edgewise simulate --help",
         ),
+        (
+            "load camera --seconds soon",
+            "--seconds: 'soon' is no duration; write it as 90, 90s, 1.5min, 2h or 1h30m; see edgewise load --help",
+        ),
+        ("record here --last 0s", "--last: '0s' is 0 s; use at least 1 s; see edgewise record --help"),
+        (
+            "demo --seconds 2h",
+            "--seconds: '2h' is 7200 s; use at least 5 s and at most 600 s; see edgewise demo --help",
+        ),
         ("schema x", "x: is one argument too many; see edgewise schema --help"),
         ("dev kernels", "--into: is missing; see edgewise dev kernels --help"),
         ("job output x", "NUMBER: must be a whole number; see edgewise job output --help"),

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from edgewise.cli.commands import verbs
 from edgewise.cli.controller import DEFAULT, Folder, call
+from edgewise.cli.lasting import lasting, read_duration
 from edgewise.cli.output import out
 from edgewise.errors import EdgewiseError
 
@@ -24,7 +25,6 @@ job_app = typer.Typer(
 )
 app.add_typer(job_app, name="job")
 WIDTHS = {"state": 9, "submitted": 14}  # of what must not be cut in a narrow terminal
-SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
@@ -34,7 +34,7 @@ SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "g
 )
 def submit(
     command: Annotated[list[str], typer.Argument(help="Program and arguments, after --.")],
-    duration: Annotated[str, typer.Option(help="How long it may run, as 90s, 10m, 1h30m.")],
+    duration: Annotated[float, lasting("How long it may run", least_s=0.001)],
     cores: Annotated[float, typer.Option(help="Cores it holds.", min=0.01)] = 1.0,
     memory: Annotated[str, typer.Option(help="Memory it holds, as 500M or 2Gi.")] = "0",
     earliest: Annotated[
@@ -52,7 +52,7 @@ def submit(
     now_s = time.time()
     wish = {
         "key": uuid.uuid4().hex, "command": command, "folder": str(Path.cwd()), "cores": cores,
-        "memory_bytes": parse_size(memory), "duration_s": parse_span(duration, "duration"),
+        "memory_bytes": parse_size(memory), "duration_s": duration,
         "earliest_s": parse_time(earliest, now_s, "earliest"),
         "latest_s": parse_time(latest, now_s, "latest"), "priority": priority,
         "when_evicted": when_evicted,
@@ -99,18 +99,6 @@ def _cells(row: dict[str, Any]) -> list[str]:
     return [*figures, submitted, ran, command[:60], escape(row["why"] or "")]
 
 
-def parse_span(text: str, name: str) -> float:
-    """Seconds of "90", "90s", "10m", "1h30m", "2d".
-
-    Raises:
-        EdgewiseError: it is none.
-    """
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise EdgewiseError(f"{name}: {text!r} is no time span; write it as 90s, 10m, 1h30m or 2d")
-    return float(sum(float(number) * SECONDS[unit or "s"] for number, unit in parts))
-
-
 def parse_time(text: str, now_s: float, name: str) -> float:
     """Seconds since 1970 of "now", "+30m", "18:00" (the next one) or an ISO date and time.
 
@@ -120,7 +108,7 @@ def parse_time(text: str, now_s: float, name: str) -> float:
     if text == "now":
         return now_s
     if text.startswith("+"):
-        return now_s + parse_span(text[1:], name)
+        return now_s + read_duration(text[1:], name)
     try:
         if re.fullmatch(r"\d\d:\d\d", text):
             hour, minute = map(int, text.split(":"))

@@ -10,6 +10,7 @@ import typer
 from edgewise import policies
 from edgewise.cli.commands import verbs
 from edgewise.cli.controller import DEFAULT, Folder, call, follow
+from edgewise.cli.lasting import lasting
 from edgewise.cli.output import check_folder, err, note, out
 from edgewise.cli.standalone import (
     GrpcPort,
@@ -204,7 +205,7 @@ def down(folder: Folder = DEFAULT) -> None:
 
 @app.command(epilog="Example: edgewise demo --seconds 10")
 def demo(
-    seconds: Annotated[float, typer.Option(help="How long each policy runs.", min=5, max=600)] = 15.0,
+    seconds: Annotated[float, lasting("How long each policy runs", least_s=5, most_s=600)] = 15.0,
     folder: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("runs/demo"),
 ) -> None:
     """Run three tiers live under three policies in turn, and set them beside their simulation.

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from edgewise import config
 from edgewise.cli.commands import verbs
+from edgewise.cli.lasting import lasting
 from edgewise.cli.output import err, note, out, progress, show
 from edgewise.core.compiled import cache_root
 from edgewise.errors import EdgewiseError, ProfileError, extra
@@ -39,7 +40,7 @@ def profile(
         list[str] | None, typer.Option(help="Size of one free axis: NAME=N or INPUT[POSITION]=N. Repeatable.")
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads of one run.", min=1, max=1024)] = 1,
-    seconds: Annotated[float, typer.Option(help="About how long to measure.", min=1, max=3600)] = 20.0,
+    seconds: Annotated[float, lasting("About how long to measure", least_s=1, most_s=3600)] = 20.0,
     name: Annotated[
         str | None, typer.Option(help="Name of the variant; MODEL-cpuTHREADS by default.")
     ] = None,

@@ -11,6 +11,7 @@ import yaml
 from rich.markup import escape
 
 from edgewise.cli.commands import verbs
+from edgewise.cli.lasting import lasting
 from edgewise.cli.output import check_folder, err, note, out, refuse_given, show, show_shadows
 from edgewise.cli.testbed import DATABASE, database_of, mbps
 from edgewise.cli.verbs import PolicyOption, SetOption, load, parted
@@ -50,7 +51,7 @@ def run(
     ] = "netns",
     seconds: Annotated[
         float | None,
-        typer.Option(help="Of measuring pipelines; default: duration_s.", min=1, max=3600),
+        lasting("Of measuring pipelines; default: duration_s of the scenario", least_s=1, most_s=3600),
     ] = None,
     queries: Annotated[int, typer.Option(help="Of a split model, under each policy.", min=20)] = 200,
     shadow: Annotated[

@@ -12,6 +12,7 @@ from rich.markup import escape
 from edgewise import api
 from edgewise.cli.commands import verbs
 from edgewise.cli.controller import DEFAULT, Folder, call
+from edgewise.cli.lasting import lasting
 from edgewise.cli.output import check_folder, command, note, out, refuse_given, show
 from edgewise.cli.results import show_result
 from edgewise.cli.verbs import (
@@ -41,7 +42,7 @@ def record(
     target: Annotated[Path, typer.Argument(help="Folder to write to.")],
     folder: Folder = DEFAULT,
     last_s: Annotated[
-        float | None, typer.Option("--last", help="Only what came in so many last seconds.", min=1)
+        float | None, lasting("Only what came in the last so much time", "--last", least_s=1)
     ] = None,
     source: Annotated[
         Path | None,
@@ -64,7 +65,7 @@ def record(
         ),
     ] = None,
     period_s: Annotated[
-        float, typer.Option("--period", help="With --from: seconds between scrapes without times.", min=0.001)
+        float, lasting("With --from: between scrapes without times", "--period", least_s=0.001)
     ] = 15.0,
 ) -> None:
     """Write what came, to the live system or to another one, as a scenario with traces, to replay it."""
@@ -190,10 +191,10 @@ def load(
         typer.Argument(help="A service of the scenario; without any, all work that the scenario says comes."),
     ] = None,
     rate_qps: Annotated[float, typer.Option("--rate-qps", help="Requests/s, Poisson.", min=0.01)] = 10.0,
-    seconds: Annotated[float, typer.Option(help="Of a service: how long.", min=0.1)] = 20.0,
+    seconds: Annotated[float, lasting("Of a service: how long", least_s=0.1)] = 20.0,
     deadline_s: Annotated[
         float | None,
-        typer.Option("--deadline-s", help="Of each request; the service's own by default.", min=0.001),
+        lasting("Of each request, the service's own by default", "--deadline-s", least_s=0.001),
     ] = None,
     site: Annotated[str | None, typer.Option(help="Where they enter; all sites in turn by default.")] = None,
     seed: Annotated[int, typer.Option(help="Keys the gaps between requests.")] = 0,

@@ -17,7 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+from edgewise.model.durations import SECONDS, seconds_of
+
 BYTES = {
     "B": 1.0,
     "kB": 1e3,
@@ -49,6 +50,8 @@ def quantity(value: Any, units: dict[str, float]) -> float:
         number, unit = match.groups()
         if not unit or unit in units:
             value = float(number) * units.get(unit, 1.0)
+    elif isinstance(value, str) and units is SECONDS and (lasting := seconds_of(value)) is not None:
+        value = lasting  # of several parts, as 1h30m
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"is not a number; write a number{hint}")
     try:
@@ -72,7 +75,8 @@ def bound(number: float, zero: bool, most: float = math.inf) -> float:
 def amount_schema(units: dict[str, float], zero: bool, most: float = math.inf) -> dict[str, Any]:
     """JSON Schema of a number >= 0 (> 0 without `zero`) and at most `most`, or a string with a unit."""
     # YAML 1.1 reads "1e9" as a string, so plain numbers are allowed there too.
-    pattern = r"^\s*[-+]?[0-9.]+([eE][-+]?[0-9]+)?\s*(" + "|".join(units) + r")?\s*$"
+    one = r"[0-9.]+([eE][-+]?[0-9]+)?\s*(" + "|".join(units) + ")"
+    pattern = rf"^\s*[-+]?{one}?\s*" + (rf"({one}\s*)*$" if units is SECONDS else "$")
     return {
         "anyOf": [
             {"type": "number", "minimum" if zero else "exclusiveMinimum": 0}

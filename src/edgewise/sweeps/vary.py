@@ -22,8 +22,9 @@ from edgewise import api, parallel, runs
 from edgewise.config import load_scenario, parse_setting
 from edgewise.core.guard import Decided
 from edgewise.errors import EdgewiseError, PolicyError, RunError, ScenarioError
+from edgewise.model.durations import SECONDS
 from edgewise.model.scenario import Scenario
-from edgewise.model.values import BITS_PER_SECOND, BYTES, SECONDS, quantity
+from edgewise.model.values import BITS_PER_SECOND, BYTES, quantity
 from edgewise.report.decided import as_json, of_json
 from edgewise.report.schema import WORK, Measure, measures_of
 from edgewise.report.statistics import Interval, mean_interval
