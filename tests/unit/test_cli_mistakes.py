@@ -47,6 +47,10 @@ MISTAKES = [
         "simulate kais-demo --set services.requests.rate_qps=1e30",
         "services.requests: requests in duration_s:",
     ),
+    ("simulate kais-demo --set services.slot_s=1e-9", "slots in duration_s: about"),
+    ("simulate deferrable --set jobs.slot_s=1e-6", "slots in duration_s: about"),
+    ("simulate deferrable --set jobs.drawn.per_slot=1e9", "jobs in duration_s: about 1.28e+11; 10,000,000"),
+    ("simulate split-inception --set graphs.0.rate_qps=1e9", "queries in duration_s: about 6e+10"),
     ("simulate campus-small --set clusters.hall.nodes.hall.count=9999999", "too large; use at most 1000000"),
     (
         "simulate campus-small --set timeline.0.node=x",
