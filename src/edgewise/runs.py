@@ -210,7 +210,7 @@ def _much_of_streams(scenario: Scenario) -> Iterator[tuple[str, float, int]]:
     """What there is much of, how much, and the most that can be simulated."""
     came, duration_s = scenario.streams, scenario.duration_s
     starts_s = [min(start_s, duration_s) for start_s, _ in came.arrivals.steps]
-    clients = np.diff([*starts_s, duration_s]) @ [rate / 60.0 for _, rate in came.arrivals.steps]
+    clients = float(np.diff([*starts_s, duration_s]) @ [rate / 60.0 for _, rate in came.arrivals.steps])
     clients *= len(scenario.topology.sites)
     queries = max([each.rate_qps[1] * min(each.length_s[1], duration_s) for each in came.applications] or [0])
     sent = sum(map(_sent, came.sources)) * duration_s
