@@ -268,12 +268,15 @@ UNKNOWN = [
     ("size tiny --vary duration_s=10,20 --target streams.ok=1% --policy nope", "no dispatch policy 'nope'"),
     ("up tiny --policy closest --policy defer=nope", "no defer policy 'nope'"),
     ("up tiny --policy closest --policy defer=own.py:Replicas", "decides orchestrate, not defer"),
+    ("up tiny --state open/state", "others may write to"),
 ]
 
 
 @pytest.mark.parametrize(("line", "why"), [("", ""), *UNKNOWN])
 def test_policies_are_looked_for_before_anything_is_compiled(line: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(NOTING)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
     (tmp_path / "own.py").write_text(OWN)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     noted = {"COMPILED": str(tmp_path / "compiled"), "PYTHONPATH": path, "EDGEWISE_CACHE": str(tmp_path)}

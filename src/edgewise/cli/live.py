@@ -71,6 +71,7 @@ def up(
     Where it runs already, the change is taken over: processes are replaced one by one, streams stay open.
     """
     from edgewise.cli import waiting
+    from edgewise.runtime import private
     from edgewise.runtime.compiling import needed_by
     from edgewise.runtime.controller import graphs, nursery, plan, switching
     from edgewise.runtime.serving import Listen
@@ -78,6 +79,7 @@ def up(
     if models is not None and not models.is_dir():
         raise RunError(f"--models {models}: no such folder")
     records.refuse_others("--state", folder, "a live system")
+    private.check_folder(folder, plan.DATABASE)
     loaded = load_changed(scenario, changes)
     runs = LIVE if loaded.topology.sites else LIVE[:2]  # all come through gateways, or run beside them
     note([*not_run(loaded.spec, runs, "edgewise up"), *graphs.not_served(loaded), *unlike(loaded)])

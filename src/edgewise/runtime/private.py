@@ -16,19 +16,16 @@ from edgewise.errors import RunError
 OTHERS = 0o077  # rights of group and others
 
 
-def make_folder(folder: Path, ours: str) -> bool:
-    """Make a folder that only its owner may enter, or take others' rights to it away.
-
-    Folders above it that are missing are made for their owner alone to write, whatever the umask.
+def check_folder(folder: Path, ours: str) -> bool:
+    """Refuse a folder that cannot be kept from other users; nothing is made or changed.
 
     Args:
         ours: file that a folder of this kind holds. Rights to any other folder with content stay.
     Returns:
-        whether others had rights to it.
+        whether others have rights to it.
     Raises:
         RunError: it is a link, somebody else's, open to all writers, or holds other things; or others could
             put another one in its place.
-        OSError: it cannot be made.
     """
     if (place := replaceable(folder.absolute())) is not None:
         mode = stat.S_IMODE(place.stat().st_mode)
@@ -36,8 +33,8 @@ def make_folder(folder: Path, ours: str) -> bool:
             f"state {folder}: others may write to {place} (mode {mode:04o}) and "
             f"could put another folder in its place; chmod go-w {place}, or use a folder elsewhere"
         )
-    with own_files():
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not os.path.lexists(folder):
+        return False
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise RunError(f"state {folder}: is a link, or no folder; name the folder itself")
@@ -49,8 +46,30 @@ def make_folder(folder: Path, ours: str) -> bool:
         raise RunError(f"state {folder}: everybody may write there; use a folder of its own, as runs/live")
     if not (folder / ours).exists() and any(folder.iterdir()):
         raise RunError(f"state {folder}: holds other things, and others may read it; use a folder of its own")
-    folder.chmod(0o700)
     return True
+
+
+def make_folder(folder: Path, ours: str) -> bool:
+    """Make a folder that only its owner may enter, or take others' rights to it away.
+
+    Folders above it that are missing are made for their owner alone to write, whatever the umask.
+
+    Args:
+        ours: as of `check_folder`.
+    Returns:
+        whether others had rights to it.
+    Raises:
+        RunError: as `check_folder`.
+        OSError: it cannot be made.
+    """
+    if not os.path.lexists(folder):
+        check_folder(folder, ours)
+        with own_files():
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    exposed = check_folder(folder, ours)
+    if exposed:
+        folder.chmod(0o700)
+    return exposed
 
 
 def make_file(file: Path) -> bool:
