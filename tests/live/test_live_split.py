@@ -336,9 +336,9 @@ def test_the_gateway_says_how_old_a_query_is(tmp_path):
     model, about = written(tmp_path)
     query = {"x": np.random.default_rng(3).normal(size=SHAPE).astype(np.float32)}
 
-    of = session(split=0.2)
+    of, hasty = session(split=60.0), session(split=0.2)  # a busy machine lets who is in no hurry think on
 
-    async def go(about):
+    async def go(about, of=of):
         async with Served(tmp_path, about, 3) as served:
             members = [SplitUpstream(client, VARIANT) for client in served.clients]
             group = SplitGroup(
@@ -358,12 +358,13 @@ def test_the_gateway_says_how_old_a_query_is(tmp_path):
     own = Path(__file__).parent.parent / "unit" / "own_split.py"
     assert len(asyncio.run(go(replace(about, policy=f"{own}:Halves")))) == len(pieces)
     (tmp_path / "broken.py").write_text(BROKEN)
-    assert len(asyncio.run(go(replace(about, policy=f"{tmp_path / 'broken.py'}:Broken")))) == 1  # whole
-    assert len(asyncio.run(go(replace(about, policy=f"{tmp_path / 'broken.py'}:Sleeps")))) == 1
-    raised, late = of.faults.drain()
-    assert (raised.policy, raised.why) == ("broken", "ZeroDivisionError: division by zero")
+    broken, sleeps = (f"{tmp_path / 'broken.py'}:{name}" for name in ("Broken", "Sleeps"))
+    assert len(asyncio.run(go(replace(about, policy=broken)))) == 1  # whole
+    assert len(asyncio.run(go(replace(about, policy=sleeps), hasty))) == 1
+    (raised,), (late,) = of.faults.drain(), hasty.faults.drain()
+    assert (raised.policy, raised.why) == (broken, "ZeroDivisionError: division by zero")
     assert (late.decision, late.policy, late.waited_s, late.instead) == (
-        "split", "sleeps", 0.2, "the query runs whole where there is least to do",
+        "split", sleeps, 0.2, "the query runs whole where there is least to do",
     )  # fmt: skip
 
 
