@@ -90,8 +90,9 @@ def test_commands_for_developers_stand_under_one_and_are_found_where_they_were(t
             "--jobs: must be greater than or equal to 1; see edgewise simulate --help",
         ),
         (
-            "load camera --seconds soon",
-            "--seconds: 'soon' is no duration; write it as 90, 90s, 1.5min, 2h or 1h30m; see edgewise load --help",
+            "load x --seconds soon",
+            "--seconds: 'soon' is no duration; write it as 90, 90s, 1.5min, 2h or 1h30m; "
+            "see edgewise load --help",
         ),
         ("record here --last 0s", "--last: '0s' is 0 s; use at least 1 s; see edgewise record --help"),
         (

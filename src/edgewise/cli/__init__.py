@@ -12,7 +12,7 @@ from edgewise import __version__
 from edgewise.cli import standard
 from edgewise.cli.commands import Commands
 from edgewise.cli.mistakes import UsageError, told
-from edgewise.cli.output import be_quiet, explain as explain, fail, out
+from edgewise.cli.output import be_quiet, end_of, explain as explain, fail, out
 from edgewise.cli.table import PANELS as PANELS
 from edgewise.errors import EdgewiseError
 
@@ -50,7 +50,7 @@ def _run() -> int:
         status = app(prog_name="edgewise", standalone_mode=False)
     finally:
         sys.stdout.flush()  # what cannot be written is said while something can
-    return status if isinstance(status, int) else 0
+    return end_of(status)
 
 
 def main() -> None:

@@ -10,19 +10,23 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from edgewise.errors import EdgewiseError, RunError
 
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 out = Console()
 err = Console(stderr=True)
 wrong = Console(stderr=True)  # errors, which are said however quiet a command is to be
@@ -220,14 +224,36 @@ def command() -> str:
     return shlex.join(["edgewise", *sys.argv[1:]])
 
 
-def progress(counted: bool = True) -> Progress:
-    """A bar on standard error, on a terminal only; `counted` says how many of how many."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        *([MofNCompleteColumn()] if counted else []),
-        TimeElapsedColumn(),
-        console=err,
-        transient=True,
-        disable=not err.is_terminal,
-    )
+def progress(counted: bool = True, kept: Callable[[], str] = lambda: "nothing is kept") -> "Progress":
+    """How far a command is, on standard error; see `edgewise.cli.progress`."""
+    from edgewise.cli.progress import SaidProgress
+
+    return SaidProgress(counted, kept)
+
+
+@contextmanager
+def stopping(kept: Callable[[], str]) -> Iterator[None]:
+    """Whoever ends what is done here by Ctrl-C hears what is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say_stopped(kept())
+        raise
+
+
+_stopped: list[str] = []
+
+
+def say_stopped(kept: str) -> None:
+    """Say that Ctrl-C has ended a command, and what is kept; once."""
+    if not _stopped:
+        wrong.print("stopped" + (f": {kept}" if kept else ""), highlight=False, markup=False, soft_wrap=True)
+        _stopped.append(kept)
+
+
+def end_of(status: Any) -> int:
+    """The exit status of a command; that it was ended is said by now."""
+    if status == 130:
+        say_stopped("")
+    _stopped.clear()
+    return status if isinstance(status, int) else 0

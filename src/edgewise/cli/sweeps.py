@@ -152,19 +152,19 @@ def _place(scenario: str, verb: str, folder: Path | None) -> Path:
 @contextmanager
 def _watched(points: Points) -> Iterator[None]:
     """A bar while runs go on; whoever ends them early hears what is kept."""
-    with progress() as bar:
+
+    def kept() -> str:
+        many = f"{len(points.kept())} runs ended and are kept in {points.folder}"
+        return f"{many}; the same command with --resume goes on from there"
+
+    with progress(kept=kept) as bar:
         task = bar.add_task("runs", total=0)
 
         def advance(asked: int, ended: int) -> None:
             bar.update(task, total=(bar.tasks[0].total or 0) + asked, advance=ended)
 
         points.progress = advance
-        try:
-            yield
-        except KeyboardInterrupt:
-            kept = f"{len(points.kept())} runs ended and are kept in {points.folder}"
-            note([f"{kept}; the same command with --resume goes on from there"])
-            raise
+        yield
 
 
 def _show(found: Answer, place: Path, as_json: bool) -> None:

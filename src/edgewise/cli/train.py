@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from edgewise.cli.commands import Offered, verbs
-from edgewise.cli.output import check_folder, command, err, out
+from edgewise.cli.output import check_folder, command, err, out, stopping
 from edgewise.errors import extra
 
 
@@ -33,7 +33,8 @@ def trained(what: str, folder: Path, name: str, tensorboard: bool, **options: An
     check_folder("--out", folder)
     with extra("learn", "training"):
         from edgewise.learn import methods  # slow to import, and needs an extra
-    with err.status("starting") as status:
+    kept = f"what was saved in {folder} is kept; the same command goes on from there"
+    with stopping(lambda: kept), err.status("starting") as status:
         card = methods.train(
             what,
             folder,

@@ -86,7 +86,7 @@ def simulate(
             loaded, chosen, numbers, progress=lambda: bar.advance(task), command=command(), jobs=jobs
         )
     name = "-".join(Path(label).stem for label in result.policies[0].split("+"))
-    show_result(result, None, folder or Path("runs") / f"{loaded.name}-{name}", as_json)
+    show_result(result, None, folder or Path("runs") / f"{Path(scenario).stem}-{name}", as_json)
 
 
 @app.command(
@@ -130,7 +130,9 @@ def compare(
             loaded, {varied: names}, numbers, fixed=fixed, rival=rival, progress=lambda: bar.advance(task),
             command=command(), jobs=jobs,
         )  # fmt: skip
-    show_result(comparison.result, comparison, folder or Path("runs") / f"{loaded.name}-compare", as_json)
+    show_result(
+        comparison.result, comparison, folder or Path("runs") / f"{Path(scenario).stem}-compare", as_json
+    )
 
 
 @app.command(epilog="Example: edgewise report runs/three-tier-compare")
