@@ -280,6 +280,27 @@ def test_with_retry_refused_it_is_kept_and_bound_when_room_comes(model):
     go(model, scenario, {"retry_refused": True, "window_s": 0.1})
 
 
+def test_a_source_is_kept_while_it_is_refused_and_its_queries_keep_it(model):
+    async def scenario(system):
+        _, first = await system.open(rate_qps=100)
+        status, client = await system.open()
+        assert (status, client["final"]) == (409, True)
+        status, answer = await system.open(source="camera-0")
+        assert (status, answer["final"]) == (409, False) and "decided anew every 0.1 s" in answer["error"]
+        used_s = system.gateway.streams._used_s[answer["stream"]]
+        assert (await system.infer(answer["stream"])).status == 409
+        assert system.gateway.streams._used_s[answer["stream"]] > used_s
+        await system.ask("DELETE", f"/v1/streams/{first['stream']}")
+        await until(lambda: answer["stream"] in system.session.core.bindings)
+        assert (await system.infer(answer["stream"])).status == 200
+        _, row = await system.ask("GET", f"/v1/streams/{answer['stream']}")
+        assert row["source"] == "camera-0" and row["reason"] is None
+        await system.ask("DELETE", f"/v1/streams/{answer['stream']}")
+        assert not system.session.core.stays
+
+    go(model, scenario, {"window_s": 0.1})
+
+
 def test_a_stream_whose_workers_are_all_down_is_kept_until_one_comes_up(model):
     async def scenario(system):
         system.gateway.worker_changed(0, False)

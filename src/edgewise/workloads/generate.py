@@ -235,6 +235,7 @@ def _mean_stay_s(length_s: float, duration_s: float) -> float:
 
 REQUIRED = ("open_s", "site", "application")
 OPTIONAL = ("length_s", "rate_qps", "size_bytes", "deadline_s", "min_accuracy", "priority")
+SOURCE = "source"
 
 
 def read_streams_csv(path: str | Path, scenario: Scenario, seed: int = 0) -> list[Stream]:
@@ -242,8 +243,8 @@ def read_streams_csv(path: str | Path, scenario: Scenario, seed: int = 0) -> lis
 
     Columns: open_s, site, application (names of the scenario); optional length_s, rate_qps,
     size_bytes, deadline_s, min_accuracy, priority. An empty optional cell is drawn from the
-    application's range. Rows may be in any order; streams that open at or after duration_s
-    are errors.
+    application's range. A stream with a `source` is of that source of its site, and stays. Rows
+    may be in any order; streams that open at or after duration_s are errors.
 
     Args:
         seed: keys the draws of what the file leaves out.
@@ -275,7 +276,7 @@ def _check_header(names: Sequence[str], where: str) -> None:
     problems = [
         f"column {name!r} is missing; add it to the first line" for name in REQUIRED if name not in names
     ]
-    known = REQUIRED + OPTIONAL
+    known = (*REQUIRED, *OPTIONAL, SOURCE)
     problems += [f"unknown column {name!r}; {nearest(name, known)}" for name in names if name not in known]
     if problems:
         raise ScenarioError(listed(where, problems))
@@ -312,6 +313,7 @@ def _stream(row: Mapping[str, str | None], number: int, scenario: Scenario, seed
         deadline_s=given.get("deadline_s", drawn.deadline_s),
         min_accuracy=given.get("min_accuracy", drawn.min_accuracy),
         priority=int(given.get("priority", drawn.priority)),
+        source=(row.get(SOURCE) or "").strip(),
     )
 
 

@@ -36,7 +36,7 @@ TRACE, REQUESTS, FAULTS = "streams.csv", "requests.csv", "faults.csv"
 BROUGHT = "brought.json"  # what became of the work that `edgewise load` brought last
 COLUMNS = (
     "open_s", "site", "application", "length_s", "rate_qps", "size_bytes", "deadline_s", "min_accuracy",
-    "priority",
+    "priority", "source",
 )  # fmt: skip
 SHORTEST_S = 1e-3
 MOST_JOBS = 10_000
@@ -252,7 +252,7 @@ def _stream_lines(
         length_s = max((row["closed_s"] or now_s) - row["opened_s"], SHORTEST_S)
         sizes = (row["rate_qps"], max(row["size_bytes"], 1.0), row["deadline_s"])
         figures = [repr(float(figure)) for figure in sizes]
-        rest = [row.get("min_accuracy", 0.0), row.get("priority", 0)]
+        rest = [row.get("min_accuracy", 0.0), row.get("priority", 0), row.get("source") or ""]
         opens = round(row["opened_s"] - began_s, 6)
         yield opens, row.get("site", sites[0]), name, round(length_s, 6), *figures, *rest
 

@@ -73,6 +73,8 @@ def measured(
 class StreamSeen:
     """What the client of one stream saw.
 
+    The client of a source sends its queries while it is refused, too, and opens anew what was closed.
+
     Attributes:
         number: of the stream at its gateway, None before it was opened.
         worker, reason: where it was bound, or why it was refused.
@@ -88,6 +90,7 @@ class StreamSeen:
     delays_s: list[float] = field(default_factory=list)
     answer: http.Response | None = None
     closed: bool = False
+    opening: bool = False
 
 
 class Traffic:
@@ -124,14 +127,14 @@ class Traffic:
         await self._until(stream.open_s)
         await self._open(seen, client)
         headers, body = self._payload(stream)
-        headers = {**headers, STREAM: str(seen.number)}
         under_way: set[asyncio.Task[None]] = set()
         for due_s in send_times_s(stream, self._seed):
             await self._until(due_s)
-            if seen.worker is None:
+            if seen.worker is None and not stream.source:
                 seen.became[REJECTED] += 1
                 continue
-            task = asyncio.create_task(self._query(seen, client, headers, body))
+            stated = {**headers, STREAM: str(seen.number)}
+            task = asyncio.create_task(self._query(seen, client, stated, body))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
         await self._until(stream.close_s)
@@ -145,7 +148,7 @@ class Traffic:
         needs = {
             "task": stream.task, "application": stream.application, "site": self._sites[stream.site],
             "rate_qps": stream.rate_qps, "size_bytes": stream.size_bytes, "deadline_s": stream.deadline_s,
-            "min_accuracy": stream.min_accuracy, "priority": stream.priority,
+            "min_accuracy": stream.min_accuracy, "priority": stream.priority, "source": stream.source,
         }  # fmt: skip
         body = json.dumps(needs).encode()
         answer = await client.request("POST", "/v1/streams", body=body, repeat=False)
@@ -164,8 +167,12 @@ class Traffic:
             seen.became[FAILED] += 1
             return
         delay_s = clock.monotonic_s() - sent_s
-        if answer.status == 409:
+        if answer.status == 409 or (answer.status == 404 and seen.stream.source):
             seen.became[REJECTED] += 1
+            if answer.status == 404 and not seen.opening:
+                seen.opening = True
+                await self._open(seen, client)
+                seen.opening = False
             return
         seen.became[OK if answer.status == 200 and delay_s <= deadline_s else FAILED] += 1
         if answer.status == 200:

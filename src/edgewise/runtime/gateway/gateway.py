@@ -372,6 +372,8 @@ class StreamWork:
             raise ProtocolError(f"{STREAM}: stream {stream_id} needs {stream.task!r}, not {task!r}")
         query.stream_id = stream_id
         query.size_bytes = stream.size_bytes
+        if stream.source:  # it stays, and its queries ask again
+            streams.renew(stream_id)
         if session.bound_to(stream_id) is None:
             return self._reject()
         if (wait_s := session.query_wait_s(stream_id)) > 0.0:

@@ -25,7 +25,7 @@ from edgewise.runtime.store import Store
 FIGURES: dict[str, float | None] = {
     "rate_qps": None, "size_bytes": None, "deadline_s": None, "min_accuracy": 0.0,
 }  # fmt: skip
-KNOWN = ("task", "application", "site", "priority", *FIGURES)
+KNOWN = ("task", "application", "source", "site", "priority", *FIGURES)
 HEADERS = {
     "edgewise-rate-qps": "rate_qps",
     DEADLINE: "deadline_s",
@@ -65,6 +65,7 @@ def to_stream(needs: dict[str, Any], stream_id: int, world: World, now_s: float)
         raise ProtocolError(f"site: {str(site)[:80]!r} is none of {', '.join(world.site_names)}")
     task = text(needs.get("task"), "task", least=0, most=LONGEST)
     application = text(needs.get("application", ""), "application", least=0, most=LONGEST)
+    source = text(needs.get("source", ""), "source", least=0, most=LONGEST)
     priority = needs.get("priority", 0)
     if type(priority) is not int or abs(priority) > 2**31:
         raise ProtocolError("priority: a whole number is needed")
@@ -75,6 +76,7 @@ def to_stream(needs: dict[str, Any], stream_id: int, world: World, now_s: float)
         id=stream_id,
         site=world.site_names.index(site),
         application=application,
+        source=source,
         task=task,
         open_s=now_s,
         close_s=math.inf,

@@ -320,7 +320,8 @@ class LiveStreams:
             self._written_off(stream_id)
             then = "this is final: open another one later, or with other needs"
         else:
-            when = f"every {session.rules.window_s:g} s and " if session.rules.retry_refused else ""
+            asks = session.rules.retry_refused or stream_id in session.core.stays
+            when = f"every {session.rules.window_s:g} s and " if asks else ""
             then = f"it is kept, and decided anew {when}when a worker comes up: GET /v1/streams/{stream_id}"
         return http.failure(409, f"refused: {reason}; {then}", stream=stream_id, reason=reason, final=final)
 
