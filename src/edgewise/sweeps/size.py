@@ -231,7 +231,10 @@ def choices(points: Points, targets: Sequence[Target]) -> list[Enough]:
 
 
 def _by_cost(points: Points, axis: int) -> list[Any]:
-    """Values of a key in order of what the hardware costs; ascending where that does not differ."""
+    """Values of a key in order of what the hardware costs; ascending where that does not differ.
+
+    Load comes in the other order: what is sought is the most that meets the targets.
+    """
     values, numbers = list(points.vary[axis].values), points.vary[axis].numbers
     start = [vary.values[-1] for vary in points.vary]
 
@@ -243,6 +246,8 @@ def _by_cost(points: Points, axis: int) -> list[Any]:
 
     if numbers is None:
         return sorted(values, key=cost)
+    if points.vary[axis].is_load:
+        return [value for _, value in sorted(zip(numbers, values, strict=True), key=lambda each: -each[0])]
     values = [value for _, value in sorted(zip(numbers, values, strict=True), key=lambda each: each[0])]
     return values if cost(values[0]) <= cost(values[-1]) else values[::-1]
 
@@ -301,14 +306,14 @@ def in_words(points: Points, targets: Sequence[Target], found: Sequence[Enough])
         dearest = tuple(_by_cost(points, axis)[-1] for axis in range(len(points.vary)))
         best = [points.interval(dearest, points.labels[0], points.column(target)) for target in targets]
         at = ", ".join(said(target, each) for target, each in zip(targets, best, strict=True))
-        return [f"no value meets {wanted}: with {as_text(points, dearest)}, the most, it is {at}"]
+        end = "least" if len(points.vary) == 1 and points.vary[0].is_load else "most"
+        return [f"no value meets {wanted}: with {as_text(points, dearest)}, the {end}, it is {at}"]
     cheapest = found[0]
     at = ", ".join(said(target, each) for target, each in zip(targets, cheapest.intervals, strict=True))
     sure = f"sure to {min(cheapest.sure, 0.999):.1%}, {len(points.seeds)} seeds"
-    text = (
-        f"the cheapest that meets {wanted}: {as_text(points, cheapest.point)}, "
-        f"{cheapest.cost:g} {cheapest.unit} ({at}; {sure})"
-    )
+    what = "most" if len(points.vary) == 1 and points.vary[0].is_load else "cheapest"
+    cost = "" if what == "most" else f", {cheapest.cost:g} {cheapest.unit}"
+    text = f"the {what} that meets {wanted}: {as_text(points, cheapest.point)}{cost} ({at}; {sure})"
     return [text, *_beside(points, targets, cheapest.point)]
 
 
@@ -328,6 +333,8 @@ def _beside(points: Points, targets: Sequence[Target], point: Point) -> list[str
         each = [points.interval(less, points.labels[0], points.column(target)) for target in targets]
         at = ", ".join(said(target, one) for target, one in zip(targets, each, strict=True))
         lines.append(f"{as_text(points, less)} {what} ({at})")
+    if not lines and len(points.vary) == 1 and points.vary[0].is_load:
+        return ["it is the most that was allowed: more may meet it, too"]
     return lines or ["it is the cheapest that was allowed: cheaper ones may meet it, too"]
 
 

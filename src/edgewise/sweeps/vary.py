@@ -34,6 +34,10 @@ UNITS = {**SECONDS, **BYTES, **BITS_PER_SECOND}
 FINE = 1025  # values of a range that is bisected
 _NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)([A-Za-z]*)"
 _RANGE = re.compile(rf"{_NUMBER}:{_NUMBER}(?::{_NUMBER}|/(\d+))?")
+LOAD = re.compile(
+    r"streams\.(sources|applications)\b.*\.(count|rate_qps)|streams\.arrivals\.clients_per_min"
+    r"|services\.requests\.rate_qps|jobs\.drawn\.per_slot|(graphs|pipelines)\b.*\.(count|rate_qps)"
+)
 _TARGET = re.compile(r"(?:(\w+)\.)?(\w+)\s*(>=|<=|=)\s*(.+)")
 
 
@@ -56,6 +60,11 @@ class Vary:
             return [quantity(value, UNITS) for value in self.values]
         except ValueError:
             return None
+
+    @property
+    def is_load(self) -> bool:
+        """Whether more of it is more to be done, not more to do it with."""
+        return LOAD.fullmatch(self.path) is not None
 
     @property
     def name(self) -> str:
