@@ -259,7 +259,7 @@ class _Streams(_Trace):
         """Of the scenario: its applications, and how often streams came."""
         assert self.scenario.spec.streams is not None, "who asks has streams"
         arrivals = {"clients_per_min": self.rows * 60.0 / self.duration_s / len(self.sites)}
-        streams = self.scenario.spec.streams.model_dump(mode="json", exclude_none=True)
+        streams = self.scenario.spec.streams.model_dump(mode="json", exclude_none=True, exclude={"sources"})
         return {"streams": streams | {"arrivals": arrivals}}
 
 
