@@ -3,6 +3,7 @@
 Claims on test seeds, the log of looks, settings that stay; trainers of the papers.
 """
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from rich.markup import escape
 from rich.text import Text
 
-from edgewise.cli.output import check_file, check_folder, command, err, out, show
+from edgewise.cli.output import Json, answer, check_file, check_folder, command, err, out, show
 from edgewise.cli.train import NAME, TENSORBOARD, trained
 from edgewise.seeds import TEST, parse_seeds
 from edgewise_studies.frozen import LOOKS, results_folder
@@ -98,12 +99,15 @@ def reproduce(
 
 
 @app.command(epilog="Example: edgewise dev looks")
-def looks() -> None:
+def looks(as_json: Json = False) -> None:
     """List every use of test seeds so far, those that are published and those noted in runs."""
     from edgewise_studies.frozen import read_looks
 
     places = dict.fromkeys((results_folder(), RUNS))
     found = [look for place in places for look in read_looks(place)]
+    if as_json:
+        print(json.dumps(found, indent=1))
+        return
     if not found:
         out.print(f"no looks yet: {' and '.join(str(place / LOOKS) for place in places)} do not exist")
         return
@@ -115,6 +119,7 @@ def freeze(
     scenario: Annotated[
         str, typer.Argument(help="A scenario file, the name of a shipped one, or a reproduction.")
     ],
+    as_json: Json = False,
 ) -> None:
     """Fix a scenario, or the setting of a reproduction, for good, before anything is tuned on it."""
     from edgewise_studies import (
@@ -126,10 +131,11 @@ def freeze(
     what = runs.registered().get(scenario)
     if what is not None and what.setting is not None:
         digest = frozen.freeze_setting(what.frozen_as, what.setting(), results_folder())
-        out.print(f"frozen: {what.frozen_as} [dim]sha256 {digest}[/dim]", soft_wrap=True)
-        return
-    name, digest = frozen.freeze(scenario, results_folder())
-    out.print(f"frozen: {name} [dim]sha256 {digest}[/dim]", soft_wrap=True)
+        name = what.frozen_as
+    else:
+        name, digest = frozen.freeze(scenario, results_folder())
+    said = f"frozen: {name} [dim]sha256 {digest}[/dim]"
+    answer({"frozen": name, "sha256": digest}, as_json, lambda: out.print(said, soft_wrap=True))
 
 
 def _print_known() -> None:

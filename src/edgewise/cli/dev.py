@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from edgewise.cli.commands import Developing, verbs
-from edgewise.cli.output import check_folder, err, out
+from edgewise.cli.output import Json, answer, check_folder, err, out
 from edgewise.errors import EdgewiseError, RunError
 
 app = verbs()
@@ -47,6 +47,7 @@ def kernels(
     cpu: Annotated[
         Cpu, typer.Option(help="Any processor of this architecture, or this machine's.")
     ] = "generic",
+    as_json: Json = False,
 ) -> None:
     """Compile beforehand what simulated and live runs use, for a container image or a read-only machine."""
     from edgewise.precompile import parts  # imports every policy
@@ -59,9 +60,10 @@ def kernels(
         left_out = _compile(names, into.resolve(), cpu)  # of two that wrote at once, one may have lost
     for why in left_out:
         err.print(f"left out: {why}", highlight=False, markup=False, soft_wrap=True)
-    out.print(
-        f"kernels of {len(names) - len(left_out)} policies; use them with EDGEWISE_KERNELS={into.resolve()}"
-    )
+    count = len(names) - len(left_out)
+    said = f"kernels of {count} policies; use them with EDGEWISE_KERNELS={into.resolve()}"
+    found = {"policies": count, "left_out": left_out, "folder": str(into.resolve())}
+    answer(found, as_json, lambda: out.print(said))
 
 
 def _compile(names: list[str], into: Path, cpu: Cpu) -> list[str]:

@@ -1,5 +1,6 @@
 """Deferrable jobs of a live system."""
 
+import json
 import re
 import time
 import uuid
@@ -15,7 +16,7 @@ from rich.table import Table
 from edgewise.cli.commands import verbs
 from edgewise.cli.controller import DEFAULT, Folder, call
 from edgewise.cli.lasting import lasting, read_duration
-from edgewise.cli.output import out
+from edgewise.cli.output import Json, answer, out
 from edgewise.errors import EdgewiseError
 
 app = verbs()
@@ -47,6 +48,7 @@ def submit(
         typer.Option(help="When inference needs its node: pause, or restart maybe elsewhere."),
     ] = "pause",
     folder: Folder = DEFAULT,
+    as_json: Json = False,
 ) -> None:
     """Keep a job that starts once, between earliest and latest, where inference leaves room."""
     now_s = time.time()
@@ -58,23 +60,26 @@ def submit(
         "when_evicted": when_evicted,
     }  # fmt: skip
     found = call(folder, "POST", "/v1/admin/jobs", wish, patience_s=20.0)  # its key makes repeats harmless
-    wide.print(f"job {found['id']} {found['state']}")
+    answer(found, as_json, lambda: wide.print(f"job {found['id']} {found['state']}"))
 
 
 @app.command(epilog="Example: edgewise jobs --all")
 def jobs(
     folder: Folder = DEFAULT,
     ended: Annotated[bool, typer.Option("--all", help="Show ended ones too.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List deferrable jobs."""
+    found = [row for row in call(folder, "GET", "/v1/admin/jobs") if ended or row["ended_s"] is None]
+    if as_json:
+        return print(json.dumps(found, indent=1))
     table = Table(box=None)
     for heading in ("job", "state", "cores", "priority", "node", "submitted", "ran"):
         table.add_column(heading, no_wrap=True, min_width=WIDTHS.get(heading, len(heading)))
     for heading in ("command", "why") if ended else ("command",):
         table.add_column(heading, no_wrap=True, overflow="ellipsis")
-    for row in call(folder, "GET", "/v1/admin/jobs"):
-        if ended or row["ended_s"] is None:
-            table.add_row(*_cells(row)[: len(table.columns)])
+    for row in found:
+        table.add_row(*_cells(row)[: len(table.columns)])
     wide.print(table)
 
 
@@ -85,10 +90,15 @@ def output(number: Annotated[int, typer.Argument(help="Of the job.")], folder: F
 
 
 @job_app.command("cancel", epilog="Example: edgewise job cancel 3")
-def cancel(number: Annotated[int, typer.Argument(help="Of the job.")], folder: Folder = DEFAULT) -> None:
+def cancel(
+    number: Annotated[int, typer.Argument(help="Of the job.")],
+    folder: Folder = DEFAULT,
+    as_json: Json = False,
+) -> None:
     """End a job that runs, or never start it."""
     found = call(folder, "DELETE", f"/v1/admin/jobs/{number}")
-    wide.print(f"job {number} {found['state']}" + (", ending" if found["ended_s"] is None else ""))
+    said = f"job {number} {found['state']}" + (", ending" if found["ended_s"] is None else "")
+    answer(found, as_json, lambda: wide.print(said))
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

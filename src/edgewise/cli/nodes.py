@@ -10,45 +10,51 @@ from rich.markup import escape
 
 from edgewise.cli.commands import verbs
 from edgewise.cli.controller import DEFAULT, Folder, call
-from edgewise.cli.output import out, show
+from edgewise.cli.output import Json, answer, out, show
 
 app = verbs()
 Node = Annotated[str, typer.Argument(help="Its name, as `edgewise nodes` shows it.")]
 
 
 @app.command(epilog="Example: edgewise nodes")
-def nodes(folder: Folder = DEFAULT) -> None:
+def nodes(folder: Folder = DEFAULT, as_json: Json = False) -> None:
     """Show the ledger: what each node has, and who holds it."""
-    show_nodes(call(folder, "GET", "/v1/nodes"))
+    found = call(folder, "GET", "/v1/nodes")
+    answer(found, as_json, lambda: show_nodes(found))
 
 
 @app.command(epilog="Example: edgewise fail hall-1")
-def fail(node: Node, folder: Folder = DEFAULT) -> None:
+def fail(node: Node, folder: Folder = DEFAULT, as_json: Json = False) -> None:
     """Fail a node: what runs there is killed at once, and all kinds of work hear of it."""
-    _change(folder, node, up=False)
+    _change(folder, node, False, as_json)
 
 
 @app.command(epilog="Example: edgewise repair hall-1")
-def repair(node: Node, folder: Folder = DEFAULT) -> None:
+def repair(node: Node, folder: Folder = DEFAULT, as_json: Json = False) -> None:
     """Have a node back that failed: its workers and replicas start again, others may take of it."""
-    _change(folder, node, up=True)
+    _change(folder, node, True, as_json)
 
 
 @app.command(epilog="Examples: edgewise pipelines; edgewise pipelines --end 3")
 def pipelines(
     folder: Folder = DEFAULT,
     end: Annotated[int | None, typer.Option("--end", help="End the one of this number.", min=1)] = None,
+    as_json: Json = False,
 ) -> None:
     """List the pipelines of the live system, and the nodes of their tasks; or end one."""
     if end is not None:
         call(folder, "DELETE", f"/v1/admin/pipelines/{end}")
-        return out.print(f"pipeline {end}: ending")
+        return answer(
+            {"pipeline": end, "state": "ending"}, as_json, lambda: out.print(f"pipeline {end}: ending")
+        )
+    found = call(folder, "GET", "/v1/admin/pipelines")
     rows = (
         (row["id"], row["name"], row["state"], f"{row['frames']:.0f}", f"{row['ran_s']:.0f}", row["moves"],
          _where(row["nodes"]) if row["state"] == "running" else row["why"] or "")
-        for row in call(folder, "GET", "/v1/admin/pipelines")
+        for row in found
     )  # fmt: skip
-    show(("pipeline", "name", "state", "frames", "ran s", "moves", "tasks on, or why"), rows)
+    headings = ("pipeline", "name", "state", "frames", "ran s", "moves", "tasks on, or why")
+    answer(found, as_json, lambda: show(headings, rows))
 
 
 def _where(nodes: Mapping[str, str]) -> str:
@@ -56,9 +62,10 @@ def _where(nodes: Mapping[str, str]) -> str:
     return ", ".join(f"{count} on {node}" for node, count in Counter(nodes.values()).items())
 
 
-def _change(folder: Any, node: str, up: bool) -> None:
+def _change(folder: Any, node: str, up: bool, as_json: bool) -> None:
     call(folder, "PUT", f"/v1/nodes/{quote(node, '', errors='surrogateescape')}", {"up": up})
-    out.print(escape(f"{node}: {'is back' if up else 'has failed'}"))
+    said = escape(f"{node}: {'is back' if up else 'has failed'}")
+    answer({"node": node, "up": up}, as_json, lambda: out.print(said))
 
 
 def show_nodes(found: Sequence[Mapping[str, Any]]) -> None:

@@ -14,7 +14,7 @@ from rich.markup import escape
 from edgewise import config
 from edgewise.cli.commands import verbs
 from edgewise.cli.lasting import lasting
-from edgewise.cli.output import err, note, out, progress, show
+from edgewise.cli.output import Json, err, note, out, progress, show
 from edgewise.core.compiled import cache_root
 from edgewise.errors import EdgewiseError, ProfileError, extra
 
@@ -188,9 +188,12 @@ def _write(catalog: Path, model: dict[str, Any], variant: dict[str, Any], unknow
 @app.command(epilog="Example: edgewise catalog detection")
 def catalog(
     name: Annotated[str, typer.Argument(help="A catalog file, or the name of a shipped one.")] = "detection",
+    as_json: Json = False,
 ) -> None:
     """List the variants of a catalog: delay, capacity, accuracy, and whether measured or scaled."""
     listed = config.load_catalog(name)
+    if as_json:
+        return print(json.dumps([asdict(variant) for variant in listed.variants], indent=1, default=str))
     sources = list(dict.fromkeys(variant.profile.source for variant in listed.variants))
     rows = (
         (
@@ -209,6 +212,7 @@ def catalog(
     out.print("ms: delay of one query; q/s: capacity; batch: the largest; acc.: accuracy of the model")
     for number, source in enumerate(sources, start=1):
         out.print(f"({number}) {source or 'not said'}", highlight=False, markup=False, soft_wrap=True)
+    return None
 
 
 def origin(source: str) -> str:

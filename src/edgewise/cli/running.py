@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from edgewise.cli.commands import verbs
 from edgewise.cli.lasting import lasting
-from edgewise.cli.output import check_folder, err, note, out, refuse_given, show, show_shadows
+from edgewise.cli.output import Json, answer, check_folder, err, note, out, refuse_given, show, show_shadows
 from edgewise.cli.testbed import DATABASE, database_of, mbps
 from edgewise.cli.verbs import PolicyOption, SetOption, load, parted
 from edgewise.errors import EdgewiseError, extra
@@ -240,12 +240,14 @@ def _read_text(folder: Path) -> str:
 @app.command(epilog="Example: sudo edgewise clean")
 def clean(
     everything: Annotated[bool, typer.Option("--all", help="Also those whose maker still runs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Remove namespaces that a killed run has left, with all that is in them."""
     from edgewise.runtime.testbeds import netns
 
     removed = netns.clean(everything)
-    out.print(f"removed {len(removed)} namespaces" + (f": {', '.join(removed)}" if removed else ""))
+    said = f"removed {len(removed)} namespaces" + (f": {', '.join(removed)}" if removed else "")
+    answer({"removed": list(removed)}, as_json, lambda: out.print(said))
 
 
 def _show(

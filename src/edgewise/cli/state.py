@@ -13,7 +13,7 @@ from rich.markup import escape
 from edgewise.cli.commands import verbs
 from edgewise.cli.controller import DEFAULT, FAILED, Folder, call, failing
 from edgewise.cli.nodes import show_nodes
-from edgewise.cli.output import out, show as show_table
+from edgewise.cli.output import Json, answer, out, show as show_table
 from edgewise.cli.testbed import pipelines_of, show_pipelines
 
 app = verbs()
@@ -33,7 +33,7 @@ def token(folder: Folder = DEFAULT) -> None:
 @app.command(epilog="Examples: edgewise status; edgewise status --json")
 def status(
     folder: Folder = DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything that is known as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show processes, policy and number of streams; of `edgewise run` nodes, links, pipelines and tasks."""
     if (pipelines := pipelines_of(folder)) is not None:
@@ -104,24 +104,30 @@ def show_faults(row: Mapping[str, Any]) -> None:
 def streams(
     folder: Folder = DEFAULT,
     closed: Annotated[bool, typer.Option("--all", help="Show closed ones too.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the streams and what became of their queries."""
     counted = ("queries", "ok", "failed", "rejected", "excess")
+    found = [row for row in call(folder, "GET", "/v1/streams") if row["closed_s"] is None or closed]
+    if as_json:
+        return print(json.dumps(found, indent=1))
     rows = []
-    for row in call(folder, "GET", "/v1/streams"):
-        if row["closed_s"] is None or closed:
-            reason = row.get("reason")
-            where = (row["worker"] or "refused") + (f": {reason}" if reason else "")
-            figures = [row.get(name, "") for name in counted]
-            rows.append((row["stream"], row.get("application", ""), row["gateway"], where, *figures))
+    for row in found:
+        reason = row.get("reason")
+        where = (row["worker"] or "refused") + (f": {reason}" if reason else "")
+        figures = [row.get(name, "") for name in counted]
+        rows.append((row["stream"], row.get("application", ""), row["gateway"], where, *figures))
     show_table(("stream", "application", "gateway", "worker", *counted), rows)
 
 
 @app.command(epilog="Example: edgewise workers")
-def workers(folder: Folder = DEFAULT) -> None:
+def workers(folder: Folder = DEFAULT, as_json: Json = False) -> None:
     """List workers with the load that each gateway has on them, and replicas with their requests."""
+    found = call(folder, "GET", "/v1/workers")
+    if as_json:
+        return print(json.dumps(found, indent=1))
     rows = []
-    for row in call(folder, "GET", "/v1/workers"):
+    for row in found:
         views = list(row.get("gateways", {}).values())
         capacity = f"{views[0]['capacity_qps']:.1f}" if views else "–"
         streams = sum(view["streams"] for view in views)
@@ -137,20 +143,25 @@ def workers(folder: Folder = DEFAULT) -> None:
 
 
 @app.command(epilog="Example: edgewise drain small-cpu@near-node")
-def drain(worker: Annotated[str, typer.Argument(help="Its name.")], folder: Folder = DEFAULT) -> None:
+def drain(
+    worker: Annotated[str, typer.Argument(help="Its name.")], folder: Folder = DEFAULT, as_json: Json = False
+) -> None:
     """Take a worker out of service: its streams move, it finishes what it accepted, and ends."""
-    _want(folder, worker, False)
+    _want(folder, worker, False, as_json)
 
 
 @app.command(epilog="Example: edgewise resume small-cpu@near-node")
-def resume(worker: Annotated[str, typer.Argument(help="Its name.")], folder: Folder = DEFAULT) -> None:
+def resume(
+    worker: Annotated[str, typer.Argument(help="Its name.")], folder: Folder = DEFAULT, as_json: Json = False
+) -> None:
     """Start a worker that was drained."""
-    _want(folder, worker, True)
+    _want(folder, worker, True, as_json)
 
 
-def _want(folder: Path, name: str, wanted: bool) -> None:
+def _want(folder: Path, name: str, wanted: bool, as_json: bool) -> None:
     call(folder, "PUT", f"/v1/workers/{quote(name, '', errors='surrogateescape')}", {"wanted": wanted})
-    out.print(f"{escape(name)}: {'starting' if wanted else 'draining'}")
+    state = "starting" if wanted else "draining"
+    answer({"worker": name, "state": state}, as_json, lambda: out.print(f"{escape(name)}: {state}"))
 
 
 def show_services(found: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """`edgewise policy` and `edgewise shadow`: switch who decides in the live system, and say how far it is."""
 
+import json
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from edgewise import config
 from edgewise.cli.commands import verbs
 from edgewise.cli.controller import DEFAULT, Folder, call
 from edgewise.cli.live import deciding, switch
-from edgewise.cli.output import out, show, show_shadows
+from edgewise.cli.output import Json, answer, out, show, show_shadows
 from edgewise.cli.state import show_faults, show_policies
 from edgewise.cli.verbs import complete_policy, parted
 
@@ -43,13 +44,13 @@ Wait = Annotated[
 
 
 @policy_app.command("set", epilog="Example: edgewise policy set defer=sjf")
-def set_policy(given: Named, wait: Wait = True, folder: Folder = DEFAULT) -> None:
+def set_policy(given: Named, wait: Wait = True, folder: Folder = DEFAULT, as_json: Json = False) -> None:
     """Switch a policy; streams, requests, replicas and jobs stay where they are.
 
     Where it fails at one gateway, all go back to the policy before, and the exit status is 2.
     """
-    decision, name, found = _switched(folder, "policies", given, wait)
-    if wait:
+    decision, name, found = _switched(folder, "policies", given, wait, as_json)
+    if wait and not as_json:
         gateways = ", ".join(row["gateway"] for row in found["gateways"]) or "the controller"
         out.print(f"{decision}: {name} in {gateways}", markup=False, soft_wrap=True)
         show_faults(call(folder, "GET", f"/v1/policies/{decision}"))
@@ -59,20 +60,27 @@ def set_policy(given: Named, wait: Wait = True, folder: Folder = DEFAULT) -> Non
 def show_policy(
     decision: Annotated[str | None, typer.Argument(help="Of which to list the names, too.")] = None,
     folder: Folder = DEFAULT,
+    as_json: Json = False,
 ) -> None:
     """Say who decides, and for one decision which policies there are."""
     if decision is None:
-        return show_policies(call(folder, "GET", "/v1/policies"))
+        rows = call(folder, "GET", "/v1/policies")
+        return answer(rows, as_json, lambda: show_policies(rows))
     found = call(folder, "GET", f"/v1/policies/{decision}")
+    if as_json:
+        return print(json.dumps(found, indent=1))
     show_policies([found])
-    out.print(f"there are {', '.join(found['available'])}")
+    return out.print(f"there are {', '.join(found['available'])}")
 
 
 @policy_app.command("progress", epilog="Example: edgewise policy progress")
-def progress(folder: Folder = DEFAULT) -> None:
+def progress(folder: Folder = DEFAULT, as_json: Json = False) -> None:
     """List the last switches of policies and shadows: how far each is, at which gateway, and what failed."""
+    found = call(folder, "GET", "/v1/operations")
+    if as_json:
+        return print(json.dumps(found, indent=1))
     rows = []
-    for row in call(folder, "GET", "/v1/operations"):
+    for row in found:
         steps = ", ".join(f"{step['gateway']} {step['state']}" for step in row["gateways"])
         since, of = f"{time.time() - row['since_s']:.0f} s", f"{row['what']} {row['decision']}"
         rows.append((row["id"], of, row["policy"] or "none", row["state"], since, steps, row["error"] or ""))
@@ -80,10 +88,10 @@ def progress(folder: Folder = DEFAULT) -> None:
 
 
 @shadow_app.command("set", epilog="Example: edgewise shadow set closest")
-def set_shadow(given: Named, wait: Wait = True, folder: Folder = DEFAULT) -> None:
+def set_shadow(given: Named, wait: Wait = True, folder: Folder = DEFAULT, as_json: Json = False) -> None:
     """Let a second policy see the same events; what it would do is logged and counted. DECISION= ends it."""
-    decision, name, _ = _switched(folder, "shadows", given, wait)
-    if wait:
+    decision, name, _ = _switched(folder, "shadows", given, wait, as_json)
+    if wait and not as_json:
         out.print(f"{decision}: {name or 'no policy'} in shadow", markup=False, soft_wrap=True)
 
 
@@ -91,6 +99,7 @@ def set_shadow(given: Named, wait: Wait = True, folder: Folder = DEFAULT) -> Non
 def show_shadow(
     decision: Annotated[str | None, typer.Argument(help="Of which; all if not given.")] = None,
     folder: Folder = DEFAULT,
+    as_json: Json = False,
 ) -> None:
     """Say what second policies would have decided, beside what was decided."""
     have = [row["decision"] for row in call(folder, "GET", "/v1/policies") if row["shadow"]]
@@ -100,17 +109,23 @@ def show_shadow(
         for row in call(folder, "GET", f"/v1/shadows/{each}")
         if row["answer"].get("policy")
     ]
+    if as_json:
+        return print(
+            json.dumps([dict(zip(("decision", "at", "report"), each, strict=True)) for each in found])
+        )
     if not found:
         return out.print("no policy in shadow; set one with edgewise shadow set [DECISION=]NAME")
-    show_shadows(found)
+    return show_shadows(found)
 
 
-def _switched(folder: Path, what: str, given: str, wait: bool) -> tuple[str, str, Any]:
+def _switched(folder: Path, what: str, given: str, wait: bool, as_json: bool) -> tuple[str, str, Any]:
     """Ask for a switch, and wait for it or say that it was accepted; decision, name, operation."""
     decision, name = parted(given)
     call(folder, "GET", "/v1/policies")  # where nothing runs, that is what to say
     ((kind, located),) = deciding(config.load_scenario(folder / "scenario.yaml"), {decision: name}).items()
     found = switch(folder, what, kind, located, wait)
-    if not wait:
+    if as_json:
+        print(json.dumps(found, indent=1))
+    elif not wait:
         out.print(f"switch {found['id']} is accepted; edgewise policy progress says how far it is")
     return kind, located, found

@@ -13,7 +13,7 @@ from edgewise import api
 from edgewise.cli.commands import verbs
 from edgewise.cli.controller import DEFAULT, Folder, call
 from edgewise.cli.lasting import lasting
-from edgewise.cli.output import check_folder, command, note, out, refuse_given, show
+from edgewise.cli.output import Json, answer, check_folder, command, note, out, refuse_given, show
 from edgewise.cli.results import show_result
 from edgewise.cli.verbs import (
     JsonOption,
@@ -67,6 +67,7 @@ def record(
     period_s: Annotated[
         float, lasting("With --from: between scrapes without times", "--period", least_s=0.001)
     ] = 15.0,
+    as_json: Json = False,
 ) -> None:
     """Write what came, to the live system or to another one, as a scenario with traces, to replay it."""
     records.refuse_others("TARGET", target, "a recording")
@@ -74,21 +75,28 @@ def record(
         refuse_given(
             context, ("last_s", "folder"), "is of the live system's own traffic; leave it out with --from"
         )
-        return _imported(source, scenario, target, names or [], period_s)
+        return _imported(source, scenario, target, names or [], period_s, as_json)
     from edgewise.runtime.clients import recording
 
     another = "is of another system's traffic; say where that is, --from FILE, or leave it out"
     refuse_given(context, ("scenario", "names", "period_s"), another)
     made = recording.record(folder, target, last_s)
+    if as_json:
+        left = {"left_out": made.left_out, "later": made.later}
+        found = {"folder": str(target), "came": made.came, "duration_s": made.duration_s}
+        return print(json.dumps(found | left, indent=1))
     left_out = f"; {made.left_out} of tasks or sites that it has not are left out" if made.left_out else ""
     left_out += f"; {made.later} jobs that start more than a day from now are left out" if made.later else ""
     came = ", ".join(f"{made.came[name]} {name}" for name in CAME)
     out.print(escape(f"{came} over {made.duration_s:.0f} s: {target}{left_out}"), soft_wrap=True)
     if made.came["faults"]:
         out.print(escape(f"policies failed: see {target / recording.FAULTS}"), style="red", soft_wrap=True)
+    return None
 
 
-def _imported(source: Path, scenario: str | None, target: Path, names: list[str], period_s: float) -> None:
+def _imported(
+    source: Path, scenario: str | None, target: Path, names: list[str], period_s: float, as_json: bool
+) -> None:
     """See `record`: traffic of another system."""
     from edgewise.workloads.foreign import Source
     from edgewise.workloads.foreign_traces import import_traffic
@@ -100,7 +108,8 @@ def _imported(source: Path, scenario: str | None, target: Path, names: list[str]
         raise EdgewiseError(f"--as {wrong[0]}: write PATTERN=NAME, for example '/detect*=cars'")
     check_folder("TARGET", target, "a recording")
     made = import_traffic(Source(source, period_s), load_scenario(scenario), target, given)
-    out.print(escape(f"{made.written} {made.work} over {made.duration_s:.0f} s: {target}"), soft_wrap=True)
+    said = escape(f"{made.written} {made.work} over {made.duration_s:.0f} s: {target}")
+    answer(made._asdict() | {"folder": str(target)}, as_json, lambda: out.print(said, soft_wrap=True))
     left = [f"{what} ({count})" for what, count in list(made.left_out.items())[:5]]
     more = ", …" if len(made.left_out) > len(left) else ""
     note([f"left out, as the scenario has no name for it: {', '.join(left)}{more}; see --as"] if left else [])
@@ -154,14 +163,17 @@ def say_busy(why: str | None) -> None:
         out.print(text, style="yellow", highlight=False, soft_wrap=True)
 
 
-def _all_work(folder: Path, seed: int) -> None:
+def _all_work(folder: Path, seed: int, as_json: bool) -> None:
     """See `load`."""
     from edgewise.runtime.clients import all_work
 
     found = all_work.bring(folder, seed)
+    if as_json:
+        seen = {"figures": found.figures, "median_s": found.median_s, "busy": found.busy}
+        return print(json.dumps(seen, indent=1, default=dict))
     show(("work", *BECAME, "median ms"), brought_rows(found.figures, found.median_s))
     out.print("streams, services and graphs count queries; ok: answered in time, or done")
-    say_busy(found.busy)
+    return say_busy(found.busy)
 
 
 def _say_brought(recording: Path) -> None:
@@ -199,6 +211,7 @@ def load(
     site: Annotated[str | None, typer.Option(help="Where they enter; all sites in turn by default.")] = None,
     seed: Annotated[int, typer.Option(help="Keys the gaps between requests.")] = 0,
     folder: Folder = DEFAULT,
+    as_json: Json = False,
 ) -> None:
     """Send requests to the live system that is up, or all work of its scenario, and say what became of it.
 
@@ -210,9 +223,12 @@ def load(
     if service is None:
         why = "is of the requests of one service; name it, as `edgewise load SERVICE`, or leave it out"
         refuse_given(context, ("rate_qps", "seconds", "deadline_s", "site"), why)
-        return _all_work(folder, seed)
+        return _all_work(folder, seed, as_json)
 
     seen = traffic.load(folder, service, rate_qps, seconds, deadline_s, site, seed)
+    if as_json:
+        became = {"became": dict(seen.became), "delays_s": seen.delays_s, "deadline_s": seen.deadline_s}
+        return print(json.dumps(became | {"why": seen.why, "busy": seen.busy}, indent=1))
     headings = ("requests", "in time", "late", "refused", "dropped", "failed", "median ms", "95 % ms")
     counts = [seen.became[name] for name in headings[1:6]]
     delays = np.quantile(seen.delays_s or [0.0], [0.5, 0.95]) * 1e3
@@ -221,3 +237,4 @@ def load(
     if seen.why:
         out.print(f"last error: {seen.why}", markup=False)
     say_busy(seen.busy)
+    return None

@@ -10,7 +10,7 @@ import typer
 
 from edgewise import api, config, policies, runs
 from edgewise.cli.commands import verbs
-from edgewise.cli.output import command, note, out, progress, show
+from edgewise.cli.output import Json, answer, command, note, out, progress, show
 from edgewise.cli.results import show_result
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
@@ -136,18 +136,21 @@ def compare(
 
 
 @app.command(epilog="Example: edgewise report runs/three-tier-compare")
-def report(folder: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+def report(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_json: Json = False) -> None:
     """Write figures and report.html of a run folder anew."""
-    out.print(f"{rewritten(folder)}")
+    page = rewritten(folder)
+    answer({"report": str(page)}, as_json, lambda: out.print(str(page)))
 
 
 @app.command(epilog="Example: edgewise scenarios")
-def scenarios() -> None:
+def scenarios(as_json: Json = False) -> None:
     """List the shipped scenarios, by the work that they hold."""
     known = (*config.shipped_scenarios(), *config.offered_scenarios())
     forms = [config.scenario_form(name) for name in known]
     rows = [(form.name, ", ".join(form.holds), form.description) for form in forms]
-    show(("scenario", "holds", "what"), sorted(rows, key=lambda row: row[1]))
+    rows.sort(key=lambda row: row[1])
+    found = [{"scenario": form.name, "holds": form.holds, "what": form.description} for form in forms]
+    answer(found, as_json, lambda: show(("scenario", "holds", "what"), rows))
 
 
 @app.command(name="policies", epilog="Example: edgewise policies orchestrate")
