@@ -188,3 +188,38 @@ def test_records_and_tables_say_what_became_of_each_source(tmp_path: Path) -> No
     clients = ew.simulate("tiny", "closest", (0,))
     assert clients.sources() == [] and set(clients.items["source"].to_pylist()) == {None}
     assert "<h2>Sources</h2>" not in (clients.save(tmp_path / "two") / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("gateways", ["one", "per_site"])
+def test_a_source_at_workers_of_its_own_changes_no_record_of_others(gateways: str) -> None:
+    """Bindings by chance, noise on the way and services that vary: all as without it, to the last bit."""
+    base = data()
+    base["catalog"]["models"].append({"name": "other", "task": "reading", "accuracy": 1})
+    small = base["catalog"]["variants"][0] | {"profile": {"fixed_s": "10ms", "deviation": 0.2}}
+    base["catalog"]["variants"] = [small, small | {"name": "reader", "model": "other"}]
+    base["clusters"][0]["nodes"][0]["resources"] = {"cpu_cores": 6}
+    base["links"] = [{"site": "*", "cluster": "*", "delay_s": "3ms", "deviation_s": "1ms"}]
+    base["workers"] = [
+        {"variant": "small-cpu", "cluster": "box", "count": 2}, {"variant": "reader", "cluster": "box"},
+    ]  # fmt: skip
+    application = CAMERA | {"name": "client", "length_s": [2, 9], "arrivals": "poisson"}
+    clients = {"applications": [application], "arrivals": {"clients_per_min": 60}}
+    reader = CAMERA | {"name": "reader", "task": "reading", "count": 3}
+    both = clients | {"sources": [CAMERA | {"count": 2}], "gateways": gateways}
+    more = both | {"sources": [*both["sources"], reader]}
+    runs = [
+        ew.simulate(parse_scenario(base | {"streams": streams}, "shop"), "random-by-load", [3]).items
+        for streams in (both, more)
+    ]
+    rows = [[row for row in run.to_pylist() if row["application"] != "reader"] for run in runs]
+    assert rows[0] == rows[1] and len({row["worker"] for row in rows[0]}) == 4
+    assert runs[1].num_rows == len(rows[1]) + 6
+
+
+def test_sources_run_beside_all_other_kinds_of_work() -> None:
+    door = CAMERA | {"name": "door", "count": 2, "site": ["at-hall", "at-gate"], "rate_qps": 2}
+    settings = {"streams.sources": [door | {"deadline_s": "300ms"}], "duration_s": 120}
+    result = ew.simulate(ew.load_scenario("campus-small", settings), seeds=(0,))
+    assert set(result.beside) == {"services", "pipelines", "graphs", "jobs"}
+    (row,) = result.sources()
+    assert (row["source"], row["sources"], row["queries"], row["refused"]) == ("door", 4, 960, 0.0)
