@@ -56,6 +56,11 @@ def test_they_are_played_recorded_and_replayed(up):
     least = 2 * LATE["rate_qps"] * HALF_S
     assert least - 4 <= refused <= least + 2 * LATE["rate_qps"] * 1.5
     assert ok > 0.8 * (came - refused)
+    by_source = {
+        name: int(re.search(rf"{name}\s+\d+\s+\d+\s+\d+\s+(\d+)", figures).group(1))
+        for name in ("early", "late")
+    }
+    assert by_source["early"] <= 2 and sum(by_source.values()) == refused
 
     edgewise("record", "recorded", folder=up)
     with (up / "recorded/streams.csv").open() as file:

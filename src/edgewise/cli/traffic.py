@@ -172,6 +172,9 @@ def _all_work(folder: Path, seed: int, as_json: bool) -> None:
         seen = {"figures": found.figures, "median_s": found.median_s, "busy": found.busy}
         return print(json.dumps(seen, indent=1, default=dict))
     show(("work", *BECAME, "median ms"), brought_rows(found.figures, found.median_s))
+    if found.sources:
+        rows = [(name, *(counts[key] for key in BECAME[:-1])) for name, counts in found.sources.items()]
+        show(("source", *BECAME[:-1]), rows)
     out.print("streams, services and graphs count queries; ok: answered in time, or done")
     return say_busy(found.busy)
 

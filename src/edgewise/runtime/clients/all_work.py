@@ -32,6 +32,7 @@ from edgewise.runtime.clients.traffic import (
     OK,
     REJECTED,
     Loaded,
+    StreamSeen,
     Traffic,
     ask_service,
     at_sites,
@@ -63,12 +64,14 @@ class Brought:
         seed: keys what came.
         figures: by kind of work, how much came, and what became of it.
         median_s: of answers that came in time or late.
+        sources: by source, how many queries came of all of them, and what became of these.
         busy: why all this says more about the machine than about the system; None where it does not.
     """
 
     seed: int
     figures: dict[str, dict[str, int]] = field(default_factory=dict)
     median_s: dict[str, float] = field(default_factory=dict)
+    sources: dict[str, dict[str, int]] = field(default_factory=dict)
     busy: str | None = None
 
 
@@ -155,8 +158,10 @@ class _Bringing:
         traffic = Traffic(streams, self._gateways, sites, lambda stream: queries[stream.task], self.seed)
         await self._begin()
         seen = await traffic.play()
-        counts = [sum(each.became[name] for each in seen) for name in (OK, FAILED, REJECTED)]
-        self._note("streams", *counts)
+        self.found.figures["streams"] = became(seen)
+        for source in self.scenario.streams.sources:
+            mine = [each for each in seen if each.stream.source and each.stream.application == source.name]
+            self.found.sources[source.name] = became(mine)
         self._median("streams", [delay_s for each in seen for delay_s in each.delays_s])
 
     async def _services(self) -> None:
@@ -268,6 +273,12 @@ class _Bringing:
     def _median(self, work: str, delays_s: Sequence[float]) -> None:
         if delays_s:
             self.found.median_s[work] = sorted(delays_s)[len(delays_s) // 2]
+
+
+def became(seen: Sequence[StreamSeen]) -> dict[str, int]:
+    """How many queries of streams came, and what became of them."""
+    ok, failed, refused = (sum(each.became[name] for each in seen) for name in (OK, FAILED, REJECTED))
+    return {"came": ok + failed + refused, "ok": ok, "failed": failed, "refused": refused, "left": 0}
 
 
 COUNTING = """
