@@ -234,8 +234,10 @@ def load(
         return print(json.dumps(became | {"why": seen.why, "busy": seen.busy}, indent=1))
     headings = ("requests", "in time", "late", "refused", "dropped", "failed", "median ms", "95 % ms")
     counts = [seen.became[name] for name in headings[1:6]]
-    delays = np.quantile(seen.delays_s or [0.0], [0.5, 0.95]) * 1e3
-    show(headings, [(sum(counts), *counts, *(f"{delay:.0f}" for delay in delays if seen.delays_s))])
+    delays = (
+        [f"{s * 1e3:.0f}" for s in np.quantile(seen.delays_s, [0.5, 0.95])] if seen.delays_s else ["", ""]
+    )
+    show(headings, [(sum(counts), *counts, *delays)])
     out.print(f"in time: within {seen.deadline_s:g} s")
     if seen.why:
         out.print(f"last error: {seen.why}", markup=False)
