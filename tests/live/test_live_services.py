@@ -417,7 +417,7 @@ def test_the_command_line_shows_and_steers_it(system):
     assert "refused" in say(
         "load", "plates", "--seconds", "0.5", "--deadline-s", "0.001", "--site", "site-east"
     )
-    assert "camera, plates, sorting" in say("load", "plate", code=2)
+    assert "did you mean 'plates'" in say("load", "plate", code=2)
     assert "site-west" in say("load", "plates", "--site", "north", code=2)
     said = say("status")
     assert "west-0" in said and re.search(r"requests +\S+", said) and re.search(r"orchestrate +\S+", said)
@@ -476,6 +476,7 @@ def test_requests_and_jobs_are_recorded_and_simulated_under_policies_of_each_dec
     (job,) = scenario.spec.jobs.submitted
     assert (job.cores, job.duration_s) == (2, 3) and job.latest_s + 3 < scenario.duration_s
     assert scenario.spec.jobs.room == "nodes"  # as it ran
+    assert scenario.spec.services.cores_held == "life"  # else nobody knows what is left to jobs
     (offered,) = [each for each in scenario.spec.services.offered if each.variant == "plates"]
     answers, size_bytes = answers_so_far(system)
     assert offered.answer_bytes == round(size_bytes / answers, 1) > 0

@@ -107,7 +107,9 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
         data["streams"] = _streams(live, rows, names, duration_s)
         _write(folder / TRACE, COLUMNS, _stream_lines(live, rows, names, began_s, now_s))
     if requests and services is not None:
-        asked = {"requests": {"file": REQUESTS}}
+        asked: dict[str, Any] = {"requests": {"file": REQUESTS}}
+        if jobs:  # which are told of what is left of nodes; cores of each request are known to nobody
+            asked["cores_held"] = "life"
         data["services"] = services.model_dump(mode="json", exclude_none=True) | asked
         for offered in data["services"]["offered"]:
             if (name := offered.get("variant")) in seen.answer_bytes and services.answers:
