@@ -1,5 +1,6 @@
 """The controller: brings about what its store wants, restarts what died, and answers the administrator.
 
+    GET  /                                a page that shows the status, in a browser
     GET  /v1/status                       policy, shadow, processes, streams at a glance
     GET  /v1/workers, /v1/gateways        each process: where, since when, restarts, what it reports
     PUT  /v1/workers/{name}               {"wanted": bool}: false drains and ends it, true starts it
@@ -33,6 +34,7 @@ from edgewise.runtime import clock, http
 from edgewise.runtime.backends import Backend
 from edgewise.runtime.controller import upkeep
 from edgewise.runtime.controller.health import Health
+from edgewise.runtime.controller.home import home
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
@@ -222,6 +224,8 @@ class Controller:
                 return about_work(self.jobs, self.pipelines, request)
             case "GET", ["v2", "health", "live"]:
                 return http.as_json({"live": True})
+            case "GET", [""]:
+                return home()
             case "GET", ["openapi.json"]:
                 return http.as_json(document("controller"))
             case "GET", ["metrics"]:

@@ -17,7 +17,7 @@ from edgewise.errors import ScenarioError
 from edgewise.runtime.http.messages import QUERIES, Handler, HttpRequest, Response, failure
 
 HEALTH = ("/v2/health/live", "/v2/health/ready")
-OPEN_PATHS = (*HEALTH, "/openapi.json")
+OPEN_PATHS = (*HEALTH, "/openapi.json", "/")  # the last is a page without anything private
 OPERATOR = "*"  # as a client
 HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([\w.-]+))(?::\d+)?", re.ASCII)
 
