@@ -14,7 +14,7 @@ from running_system import System, infer, open_stream, small_scenario, started
 from edgewise.cli.waiting import Waiting
 from edgewise.errors import RunError
 from edgewise.runtime.controller.nursery import Nursery
-from edgewise.runtime.controller.rolling import free_port
+from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.store import Process
 
 pytestmark = pytest.mark.live

@@ -1,11 +1,64 @@
-"""Live processes ask one module what time it is, so that tests can play it."""
+"""Live processes reach time and network through one module each, so that tests can play both.
 
+Time is `edgewise.runtime.clock`, sockets are `edgewise.runtime.http`. Who keeps real processes waits for
+these in their own way, and is played as a whole.
+"""
+
+import ast
 import re
 from pathlib import Path
+
+import pytest
 
 import edgewise
 
 RUNTIME = Path(edgewise.__file__).parent / "runtime"
+KEEP_PROCESSES = {"nursery.py", "job_processes.py", "job_runner.py"}
+MODULES = {"time", "socket", "select", "selectors", "socketserver", "urllib", "http", "requests"}
+WAITING = {"sleep", "timeout", "timeout_at", "wait_for", "call_later", "call_at", "time"}
+CONNECTING = {
+    "open_connection", "start_server", "open_unix_connection", "start_unix_server",
+    "create_connection", "create_server", "create_datagram_endpoint",
+}  # fmt: skip
+
+
+def past_the_seams(source):
+    """What reaches time or network by itself, in words."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names):
+                yield from (each.name for each in names if each.name.partition(".")[0] in MODULES)
+            case ast.ImportFrom(module="urllib.parse"):
+                pass
+            case ast.ImportFrom(module=str(module), names=names) if module.partition(".")[0] in MODULES:
+                yield from (f"{module}.{each.name}" for each in names)
+            case ast.Attribute(value=ast.Name("asyncio"), attr=name) if name in WAITING:
+                yield f"asyncio.{name}"
+            case ast.Attribute(value=ast.Call(), attr=name) if name in WAITING:  # of the running loop
+                yield f"().{name}"
+            case ast.Attribute(attr=name) if name in CONNECTING or name in ("call_later", "call_at"):
+                yield name
+
+
+@pytest.mark.parametrize("part", ["gateway", "controller"])
+def test_gateways_and_controller_reach_time_and_network_through_their_seams(part):
+    files = [file for file in (RUNTIME / part).glob("*.py") if file.name not in KEEP_PROCESSES]
+    found = {file.name: list(past_the_seams(file.read_text())) for file in files}
+    assert len(found) > 8
+    assert not any(found.values()), f"use edgewise.runtime.clock and edgewise.runtime.http: {found}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time", "from time import sleep", "import socket as s", "import http.client",
+        "async def f(): await asyncio.sleep(1)", "asyncio.get_running_loop().call_later(1, f)",
+        "loop.call_at(1, f)", "now_s = asyncio.get_running_loop().time()",
+        "await_ = asyncio.open_connection('a', 1)", "loop.create_server(f)",
+    ],
+)  # fmt: skip
+def test_what_goes_past_the_seams_is_seen(source):
+    assert list(past_the_seams(source))
 
 
 def test_nobody_in_the_runtime_reads_a_clock_of_their_own():

@@ -1,7 +1,6 @@
 """The contracts of `Backend` and `Testbed`, checked with real processes, workers and sockets."""
 
 import asyncio
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from edgewise.model.pipelines import Network
 from edgewise.runtime import clock, http
 from edgewise.runtime.backends import Backend
 from edgewise.runtime.controller.plan import STAND_IN, write_stand_in
+from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.store import Process
 from edgewise.runtime.testbeds import Flow, Testbed
 
@@ -26,11 +26,8 @@ SETTINGS = {
 def check_backend(make_backend: Callable[[Path], Backend], folder: Path, limit_s: float) -> None:
     """See `edgewise.testing.check_backend`."""
     write_stand_in(folder / STAND_IN)
-    with socket.socket() as probe:
-        probe.bind((http.LOCALHOST, 0))
-        port = probe.getsockname()[1]
     settings = {**SETTINGS, "file": str((folder / STAND_IN).resolve())}
-    process, backend = Process("checked", "worker", port, settings), make_backend(folder)
+    process, backend = Process("checked", "worker", free_port(), settings), make_backend(folder)
     first = backend.start(process)
     assert isinstance(first, str) and first, "start: a handle is text"
     _wait(lambda: _answers(process), limit_s, "start: the process does not answer where it should")

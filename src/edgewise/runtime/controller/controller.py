@@ -41,8 +41,9 @@ from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.controller.requests import about_nodes, about_work, ledger
-from edgewise.runtime.controller.rolling import TRIES, Rolling, free_port, taken
+from edgewise.runtime.controller.rolling import TRIES, Rolling
 from edgewise.runtime.controller.switching import Switching
+from edgewise.runtime.http.ports import free_port, taken
 from edgewise.runtime.logs import log_json, said_last
 from edgewise.runtime.metrics import faults_in, page
 from edgewise.runtime.protocol.messages import flag, stated_in
@@ -164,7 +165,7 @@ class Controller:
             alone = not self.store.retired() and all(r.handle is None for r in self.store.processes())
             if self.ending.is_set() and alone:
                 return
-            await asyncio.sleep(period_s)
+            await clock.sleep(period_s)
 
     async def keep_copies(self, period_s: float = COPY_S) -> None:
         """Copy the store again and again; at most a hundredth of the time is spent on it."""
@@ -173,12 +174,12 @@ class Controller:
             # Else the former copy stays; what is wrong is said by whoever meets it first.
             with suppress(StoreError):
                 await asyncio.to_thread(keep_copy, self.store.file)
-            await asyncio.sleep(max(period_s, 100.0 * (clock.monotonic_s() - began_s)))
+            await clock.sleep(max(period_s, 100.0 * (clock.monotonic_s() - began_s)))
 
     async def check(self, period_s: float = 1.0) -> None:
         """Kill what runs and does not answer, so that it is started anew."""
         while True:
-            await asyncio.sleep(period_s)
+            await clock.sleep(period_s)
             rows = self.store.processes()
             await self.health.check(rows, period_s)
             self._forget(rows)

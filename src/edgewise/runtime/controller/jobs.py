@@ -13,7 +13,6 @@ Without its runner nobody would know how a job ends, nor that it does: what is l
 that may start anew then waits again, as one that was evicted does; any other one has failed.
 """
 
-import asyncio
 import logging
 import signal
 from collections import defaultdict
@@ -105,7 +104,7 @@ class LiveJobs(LiveDecision):
         """Go on for ever."""
         while True:
             self.look(clock.unix_s(), start=not self.loading())
-            await asyncio.sleep(period_s)
+            await clock.sleep(period_s)
 
     async def end(self) -> None:
         """End what runs; waiting jobs are kept for the next controller of this folder.
@@ -121,7 +120,7 @@ class LiveJobs(LiveDecision):
                 if clock.monotonic_s() > until_s:
                     log.error("jobs did not end", extra={"jobs": [job.id for job in active]})
                     break
-                await asyncio.sleep(0.02)
+                await clock.sleep(0.02)
         until_s, told = clock.monotonic_s() + GRACE_S, set[str]()
         while left := self.processes.running():
             for run in left:
@@ -129,7 +128,7 @@ class LiveJobs(LiveDecision):
             told |= set(left)
             if clock.monotonic_s() > until_s + GRACE_S:
                 break
-            await asyncio.sleep(0.02)
+            await clock.sleep(0.02)
 
     def _tell_end(self, run: str, again: bool, late: bool) -> None:
         with suppress(OSError):

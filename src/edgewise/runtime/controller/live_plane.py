@@ -196,7 +196,7 @@ class LiveDecision:
         while True:
             with self.going_on():
                 await self.step(clock.unix_s())
-            await asyncio.sleep(period_s)
+            await clock.sleep(period_s)
 
     async def step(self, now_s: float) -> None:
         """One pass."""

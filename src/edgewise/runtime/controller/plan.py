@@ -31,12 +31,12 @@ from edgewise.runtime.controller.rolling import (
     SCENARIO as SCENARIO,
     begin_change,
     beside,
-    free_port,
     write_change,
     write_scenario,
 )
 from edgewise.runtime.gateway.needs import known_as
 from edgewise.runtime.http import tls_server
+from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.serving import Listen
 from edgewise.runtime.sqlite import check_whole, keep_copy
 from edgewise.runtime.store import (

@@ -38,7 +38,7 @@ from edgewise.model.services import Services
 from edgewise.runtime.apart import load
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.controller.plan import MOST_PROCESSES, replica
-from edgewise.runtime.controller.rolling import free_port
+from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.store import SHADOWS, Running
 
 log = logging.getLogger("edgewise.replicas")

@@ -15,7 +15,6 @@ the controller can undo it:
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -25,7 +24,7 @@ from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import clock, private
 from edgewise.runtime.backends import Backend, alive_handle, place_file
 from edgewise.runtime.controller.health import LOADING_S
-from edgewise.runtime.http import LOCALHOST
+from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.logs import said_last
 from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.store import POLICIES, Process, Running, Store, from_fields
@@ -124,24 +123,6 @@ def beside(process: Process, rows: Mapping[str, Running]) -> Process:
     return same if same.digest == old.process.digest else replace(process, port=free_port())
 
 
-def taken(port: int, host: str = LOCALHOST) -> str | None:
-    """Why nobody can listen at a port now; None where it is free."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return error.strerror or str(error)
-    return None
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((LOCALHOST, 0))
-        return int(probe.getsockname()[1])
-
-
 log = logging.getLogger("edgewise.rolling")
 REACH_S = 60.0  # from a worker's being ready to its being up for every gateway
 SETTLE_S = 2.0  # what gateways had sent, or were about to send, has come to a former worker
@@ -181,7 +162,7 @@ class Rolling:
     async def keep(self, period_s: float = 0.1) -> None:
         """Bring about one change after the other."""
         while True:
-            await asyncio.sleep(period_s)
+            await clock.sleep(period_s)
             change = read_change(self.store)
             if change is not None and change.open and not self.ending.is_set():
                 with suppress(StoreError):  # what cannot be written down is not done; the next pass goes on
@@ -269,7 +250,7 @@ class Rolling:
                 raise RunError(
                     f"{process.name}: ended before it was ready: {said_last(self._folder, process.name)}"
                 )
-            await asyncio.sleep(PAUSE_S)
+            await clock.sleep(PAUSE_S)
 
     # gateways
 
@@ -291,7 +272,7 @@ class Rolling:
         self.store.succeed(name)
         while former is not None and former.handle and self.backend.alive(former.handle):
             self._end(former.handle)
-            await asyncio.sleep(PAUSE_S)
+            await clock.sleep(PAUSE_S)
         await self._all_ready([name])
 
     def _gateways(self) -> list[Running]:
@@ -314,7 +295,7 @@ class Rolling:
                 words = said_last(self._folder, name)
                 raise RunError(f"{name}: ended {running.failures} times before it was ready: {words}")
             self._go_on(name, until_s, "is not ready")
-            await asyncio.sleep(PAUSE_S)
+            await clock.sleep(PAUSE_S)
 
     async def _reached(self, names: set[str]) -> None:
         """Wait until every gateway that serves has these workers up, where the store says that they are."""
@@ -333,7 +314,7 @@ class Rolling:
             if not missing:
                 return
             self._go_on(missing[0], until_s, "is not up for every gateway")
-            await asyncio.sleep(PAUSE_S)
+            await clock.sleep(PAUSE_S)
 
     def _go_on(self, name: str, until_s: float, why: str) -> None:
         if self.ending.is_set():

@@ -192,7 +192,7 @@ class Switching:
                 if step.state in ENDED:
                     return None
                 until_s = clock.monotonic_s() + self.patience_s
-            await asyncio.sleep(POLL_S)
+            await clock.sleep(POLL_S)
         return step.enter(FAILED, f"no answer within {self.patience_s:g} s")
 
 

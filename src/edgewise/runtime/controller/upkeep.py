@@ -28,7 +28,7 @@ async def keep(store: Store, jobs: LiveJobs, period_s: float = 5.0) -> None:
         with going_on():
             forget(store, jobs, clock.unix_s())
             await asyncio.to_thread(shorten, store.file.parent, clock.unix_s())
-        await asyncio.sleep(period_s)
+        await clock.sleep(period_s)
 
 
 def forget(

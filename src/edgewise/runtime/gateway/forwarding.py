@@ -1,6 +1,5 @@
 """The workers behind a gateway as it sees them, and queries on their way there and back."""
 
-import asyncio
 import json
 import logging
 import math
@@ -351,4 +350,4 @@ class Ways:
 async def pass_time(delay_s: float) -> None:
     """Wait, where there is anything to wait for."""
     if delay_s > 0.0:
-        await asyncio.sleep(delay_s)
+        await clock.sleep(delay_s)

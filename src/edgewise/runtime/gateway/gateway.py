@@ -184,7 +184,7 @@ class Gateway:
         """Take no more streams and queries, and wait for those accepted."""
         self.draining = True
         while self._in_flight:
-            await asyncio.sleep(0.002)
+            await clock.sleep(0.002)
 
     def worker_changed(self, worker: int, up: bool) -> None:
         """A worker was seen to go down or come up: its streams move, or refused ones get another try."""

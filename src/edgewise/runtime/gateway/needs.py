@@ -4,7 +4,6 @@ Needs are stated by clients, as a JSON object or as headers of each query. Open 
 noted in memory, or in a store that survives the gateway.
 """
 
-import asyncio
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -134,7 +133,7 @@ class Book:
             except StoreError as error:
                 if not error.held or clock.monotonic_s() > until_s:
                     raise ProtocolError(f"no stream can be kept: {error}", status=503) from error
-            await asyncio.sleep(LEAST_PAUSE_S)
+            await clock.sleep(LEAST_PAUSE_S)
 
     def closed(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
         """A stream ended."""

@@ -172,7 +172,7 @@ class ServiceRequests:
         goes = self._shares[service].enter(self._now(), client, number, self._room(service))
         if goes is False:
             turn = self._turns[number] = asyncio.get_running_loop().create_future()
-            timer = asyncio.get_running_loop().call_later(until_s - clock.monotonic_s(), _given, turn)
+            timer = clock.later(until_s - clock.monotonic_s(), _given, turn)
             try:
                 await turn
             finally:
@@ -268,7 +268,7 @@ class RequestWork:
             services.came.append((clock.unix_s(), came))
             (command,) = core.handle(RequestArrived(self._now(), *what))
         while isinstance(command, Wait):
-            await asyncio.sleep(core.services.spec.slot_s)
+            await clock.sleep(core.services.spec.slot_s)
             services.note_cloud()
             (command,) = core.handle(RequestAgain(self._now(), self._number))
         if isinstance(command, Drop):

@@ -9,7 +9,6 @@ makes one by name.
 """
 
 import math
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,6 +17,7 @@ import numpy as np
 
 from edgewise.arrays import Ints
 from edgewise.model.pipelines import Network
+from edgewise.runtime.http.ports import free_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,7 @@ class LocalTestbed:
 
     def port(self) -> int:
         """A port that is free now."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
+        return free_port()
 
     def command(self, node: int, argv: Sequence[str]) -> list[str]:
         """As it is."""
