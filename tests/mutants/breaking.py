@@ -4,7 +4,8 @@
 
 What is broken is in `mutants.toml`. First the tests must pass on the copy as it is. A mutant is dead when a
 test fails by what it asserts or by what the mutant raises; one that cannot even be imported, or that no test
-sees, makes this command fail. The table is printed, and written to `build/mutants.md` when all were tried.
+sees, makes this command fail. What was found is printed, and written to `docs/results/mutants.md`, where the
+rows of those that were not tried stay as they were.
 """
 
 import argparse
@@ -24,8 +25,17 @@ from pathlib import Path
 from queue import SimpleQueue
 
 REPOSITORY = Path(__file__).parents[2]
-TABLE = REPOSITORY / "build" / "mutants.md"
-LONGEST_S = 900.0
+TABLE = REPOSITORY / "docs" / "results" / "mutants.md"
+ABOUT = """# Rules broken on purpose
+
+A test that passes says little as long as nobody has seen it fail. Each row is one rule that `make mutants`
+breaks in a copy of the source: in a *driver* (simulation, gateway or controller tell a core something else
+than what happened), or in a *core* (the rule itself is another one). The tests named for it are run, and one
+must fail. All are listed in `tests/mutants/mutants.toml`; a test checks that each still fits the source.
+
+"""
+LONGEST_S = 900.0  # for one test
+NOBODY = "**nobody**"
 FAILED = 1  # pytest: some test failed; anything else is no verdict
 
 
@@ -84,13 +94,11 @@ def main() -> None:
         if not given.untested:
             check_whole(chosen, copies)
         with ThreadPoolExecutor(given.jobs) as pool:
-            verdicts = list(pool.map(lambda mutant: tried(mutant, copies), chosen))
-    table = "\n".join(rows_of(verdicts))
-    print(table)
-    if len(chosen) == len(every):
-        TABLE.parent.mkdir(exist_ok=True)
-        TABLE.write_text(table + "\n")
-    alive = [each.mutant.lie for each in verdicts if not each.dead]
+            alive = []
+            for verdict in pool.map(lambda mutant: tried(mutant, copies), chosen):
+                rows = written() | {verdict.mutant.lie: row_of(verdict)}
+                TABLE.write_text(table_of([rows[m.lie] for m in every if m.lie in rows]))
+                alive += [] if verdict.dead else [verdict.mutant.lie]
     sys.exit(f"{len(alive)} mutants live: {'; '.join(alive)}" if alive else 0)
 
 
@@ -140,9 +148,9 @@ def run_tests(copy: Path, tests: list[str], interpreted: bool) -> tuple[int, str
     asked = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "--tb=short", "-p", "no:cacheprovider"]
     given = {"cwd": copy, "env": os.environ | more, "capture_output": True, "text": True}
     try:
-        done = subprocess.run([*asked, *tests], timeout=LONGEST_S, **given)
+        done = subprocess.run([*asked, *tests], timeout=LONGEST_S * len(tests), **given)
     except subprocess.TimeoutExpired:
-        return -1, f"no verdict within {LONGEST_S:g} s"
+        return -1, f"no verdict within {LONGEST_S * len(tests):g} s"
     return done.returncode, done.stdout + done.stderr
 
 
@@ -156,16 +164,25 @@ def lent(copies: "SimpleQueue[Path]") -> Iterator[Path]:
         copies.put(copy)
 
 
-def rows_of(verdicts: list[Verdict]) -> Iterator[str]:
-    """A table in Markdown."""
-    yield "| part | broken | in | seen by |"
-    yield "|---|---|---|---|"
-    for each in verdicts:
-        test = re.match(r"\S+", each.said)
-        by = f"`{test[0]}`" if each.dead and test else "**nobody**"
-        yield f"| {each.mutant.part} | {each.mutant.lie} | `{each.mutant.file}` | {by} |"
-    dead = sum(each.dead for each in verdicts)
-    yield f"\n{dead} of {len(verdicts)} are dead; all took {sum(each.took_s for each in verdicts):.0f} s."
+def row_of(verdict: Verdict) -> str:
+    """A row of the table, in Markdown."""
+    mutant, test = verdict.mutant, re.match(r"\S+", verdict.said)
+    by = f"`{test[0]}`" if verdict.dead and test else NOBODY
+    return f"| {mutant.part} | {mutant.lie} | `{mutant.file}` | {by} |"
+
+
+def table_of(rows: list[str]) -> str:
+    """The page."""
+    head = "| part | broken | in | seen by |\n|---|---|---|---|\n"
+    dead = sum(NOBODY not in row for row in rows)
+    return f"{ABOUT}{head}" + "\n".join(rows) + f"\n\n{dead} of {len(rows)} are seen.\n"
+
+
+def written() -> dict[str, str]:
+    """The rows that the page has, by what is broken."""
+    lines = TABLE.read_text().splitlines() if TABLE.exists() else []
+    rows = [line for line in lines if line.startswith(("| driver |", "| core |"))]
+    return {row.split(" | ")[1]: row for row in rows}
 
 
 if __name__ == "__main__":

@@ -67,3 +67,11 @@ def figures(event: Any) -> list[float]:
         elif value is not None and not isinstance(value, str):
             found += np.ravel(value).astype(float).tolist()
     return found
+
+
+def share_alike(one: list[Any], other: list[Any]) -> float:
+    """`match_rate` of what is plain already."""
+    differ = [pair for pair in zip(one, other, strict=False) if pair[0] != pair[1]]
+    for expected, found in differ[:3]:
+        print(f"simulated {expected}\nlive      {found}")
+    return 1.0 - (len(differ) + abs(len(one) - len(other))) / max(len(one), len(other), 1)

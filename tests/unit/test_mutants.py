@@ -29,6 +29,14 @@ def test_a_mutant_breaks_a_rule_that_there_is_and_names_tests_that_there_are(mut
         assert not name or name[0].partition("[")[0] in there, test
 
 
+def test_the_page_of_mutants_has_a_row_for_each_as_it_is_and_all_are_seen():
+    rows = breaking.written()
+    said = {mutant.lie: f"| {mutant.part} | {mutant.lie} | `{mutant.file}` | " for mutant in MUTANTS}
+    assert list(rows) == list(said), "run `make mutants`"
+    for lie, row in rows.items():
+        assert row.startswith(said[lie]) and breaking.NOBODY not in row, row
+
+
 def test_no_lie_is_told_twice():
     assert max(Counter(mutant.lie for mutant in MUTANTS).values()) == 1
     with pytest.raises(ValueError, match="0 times"):

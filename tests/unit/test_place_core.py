@@ -7,6 +7,7 @@ import pytest
 
 from edgewise import policies
 from edgewise.core.guard import Guard
+from edgewise.core.ledger import Reservation
 from edgewise.core.place import (
     BandwidthChanged,
     MemoryChanged,
@@ -24,6 +25,7 @@ from edgewise.core.place import (
 )
 from edgewise.core.place.core import ENOUGH_FRAMES, PlaceCore
 from edgewise.errors import CapacityError, PolicyError
+from edgewise.model.topology import Resources
 from edgewise.testing.driven import plain
 from streaming_example import edge_network, example_network, streaming_jobs, whole_job
 
@@ -113,6 +115,29 @@ def test_work_is_as_measured_once_enough_frames_were():
     assert throughput(network, list(core.running.values())) == pytest.approx([0.5])
 
 
+def test_a_decision_is_due_once_something_came_or_ended_and_while_one_waits_when_others_leave_room():
+    network, asked = example_network(), []
+    core = PlaceCore(network, policy := Wrong(lambda placed: (asked.append(1), placed)[1]))
+    other = Reservation("other", network.names[0], Resources(memory_bytes=1.0))
+    assert not core.due and told(core, PlacementDue(0.0)) == [] and not asked
+    told(core, *submitted(network))
+    assert core.due and len(told(core, PlacementDue(1.0))) == 1
+    core.ledger.reserve(other)
+    assert not core.due, "nobody waits for what others leave"
+    policy.how = lambda placed: []
+    told(core, PipelineSubmitted(arrays_of(whole_job(), 1, network)), PlacementDue(2.0))
+    assert not core.due, "what it was asked about is as it was"
+    core.ledger.release(other.owner)
+    assert core.due
+    question = core.question(3.0)
+    assert not core.due, "it is being asked"
+    core.ledger.reserve(other)
+    told(core, PlacementDue(3.0, question()))
+    assert core.due, "it was asked about things as they were before"
+    told(core, PlacementDue(4.0), PipelineEnded(0))
+    assert core.due
+
+
 BREAKS = {
     "ZeroDivisionError": lambda placed: 1 // 0,
     "CapacityError": lambda placed: [replace(p, bandwidth_bps=np.array([11.0])) for p in placed],
@@ -147,7 +172,7 @@ def test_a_shadow_is_asked_the_same_and_only_compared():
     assert plain(told(core, *later)) == plain(told(alone, *later))
     assert counted(core.shadow) == (2, 1, pytest.approx({"shadow": 1.0, "in_use": 2.0}))
     policy.how = BREAKS["ZeroDivisionError"]
-    told(core, PlacementDue(2.0))
+    told(core, BandwidthChanged(0, float(core.whole_bps[0])), PlacementDue(2.0))
     assert core.shadow.report()["faults"] == {"raised ZeroDivisionError": 1} and core.running.keys() == {0, 1}
 
 

@@ -2,8 +2,8 @@
 
 Between two events every running pipeline makes progress at the throughput that the judge computes from the
 placements in force. A pipeline whose tasks move to other nodes stands still for `migration_s`, one whose
-frames meet a dead node until that is back or they go elsewhere. What runs where is decided by
-`core.place.core`, as on a test bed.
+frames meet a dead node until that is back or they go elsewhere; who runs for a time does not run meanwhile.
+What runs where is decided by `core.place.core`, as on a test bed.
 """
 
 import time
@@ -177,6 +177,7 @@ class PipelineWorld:
         self.decision_s: list[float] = []
         self.now_s, self.arrived = 0.0, 0
         self.down = np.zeros(len(network.names), dtype=np.bool_)
+        self._stuck = np.zeros(count, dtype=np.bool_)  # frames meet a dead node
 
     def advance(self) -> bool:
         """On to the next event, where pipelines come or end; False if nothing can make progress any more."""
@@ -215,6 +216,7 @@ class PipelineWorld:
         i, end_s = self._active(), self._ends()
         # The core may just have stopped one that made progress up to now.
         self.frames += self.rate * np.maximum(to_s - np.maximum(self.now_s, self.resume_s), 0.0)
+        self.length_s[self._stuck] += to_s - self.now_s
         self.now_s = to_s
         for pipeline in i[(end_s <= to_s * (1 + DONE)) & np.isnan(self.finish_s[i])].tolist():
             self.finish_s[pipeline], self.rate[pipeline] = to_s, 0.0
@@ -235,14 +237,16 @@ class PipelineWorld:
                 self.migrations[placed.pipeline.id] += 1
                 self.resume_s[placed.pipeline.id] = now_s + self.migration_s
             case StopPipeline(i):
-                self._stopped_s[i], self.rate[i] = now_s, 0.0
+                self._stopped_s[i], self.rate[i], self._stuck[i] = now_s, 0.0, False
 
     def settle(self) -> None:
         """Rates of the placements in force."""
         active, placed = self._active(), list(self.core.running.values())
         self.rate[active] = throughput(self.core.network, placed, self.share_cpu)
+        self._stuck[:] = False
         if self.down.any():
-            self.rate[[p.pipeline.id for p in placed if self._broken(p)]] = 0.0
+            self._stuck[[p.pipeline.id for p in placed if self._broken(p)]] = True
+            self.rate[self._stuck] = 0.0
 
     def _broken(self, placed: Placement) -> bool:
         """Whether frames meet a dead node: their source, one of tasks, or one that they pass through."""
@@ -273,4 +277,5 @@ class PipelineWorld:
         with np.errstate(divide="ignore", invalid="ignore"):
             by_frames = np.maximum(self.now_s, self.resume_s[i]) + left / self.rate[i]
         by_frames[self.rate[i] <= 0] = np.inf
-        return np.asarray(np.minimum(by_frames, self.start_s[i] + self.length_s[i]))
+        by_time = np.where(self._stuck[i], np.inf, self.start_s[i] + self.length_s[i])
+        return np.asarray(np.minimum(by_frames, by_time))

@@ -340,7 +340,7 @@ class TaskMeasured(NamedTuple):
 
 
 class PlacementDue(NamedTuple):
-    """All that happened up to now was told.
+    """All that happened up to now was told: `PlaceCore` decides if a decision is due.
 
     Attributes:
         decided: what the policy answered if a driver asked it apart, as it may take long

@@ -1,7 +1,10 @@
 """`PlaceCore`: what happens to pipelines, links and nodes goes in, what is to be done comes out.
 
-Simulation and test beds drive the same core: they tell it what happened, then that a decision is due, and
-carry out its commands. Forbidden here: clocks, I/O, threads.
+Simulation, controller and test beds drive the same core: they tell it what happened, then that all was told,
+and carry out its commands. Forbidden here: clocks, I/O, threads.
+
+A decision is due once a pipeline has come or ended, a node or link of a test bed has changed, or a task was
+measured; and, while a pipeline waits, whenever other work has taken or left anything of nodes.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -46,6 +49,7 @@ from edgewise.model.topology import KINDS, Node, Resources
 from edgewise.model.work import INFERENCE, Hold
 
 DECISION = "place"
+CHANGES = PipelineSubmitted | PipelineEnded | BandwidthChanged | MemoryChanged  # after any, one decides anew
 MEMORY = KINDS.index("memory_bytes")
 ENOUGH_FRAMES = 10  # before a measured time counts for more than the profile
 
@@ -88,6 +92,8 @@ class PlaceCore:
         self.running: dict[int, Placement] = {}
         self.shadow: Shadow[Mapping[int, Placement]] | None = None
         self._planned: dict[int, Placement] = {}  # with the rates that were decided
+        self._told = False  # something came, ended or changed since the last decision
+        self._decided_at = self.ledger.changes  # of the ledger, as of that decision
         self._rows = np.array([self.ledger.row(name) for name in network.names])
         self._see_memory()
         self.use(policy, guard)
@@ -135,12 +141,13 @@ class PlaceCore:
             PolicyError: without a guard: the policy places a pipeline that neither waits nor runs.
             CapacityError, ValueError: without a guard: its answer cannot be carried out, see `validate`.
         """
+        self._told |= isinstance(event, CHANGES)
         match event:
-            case PlacementDue(time_s, decided):
+            case PlacementDue(time_s, decided) if decided is not None:
                 view = self.view(time_s)
-                return self._decide(
-                    view, self._asked(view) if decided is None else self._fitting(view, decided)
-                )
+                return self._decide(view, self._fitting(view, decided))
+            case PlacementDue(time_s):
+                return self._decide(self.view(time_s), self.question(time_s)()) if self.due else []
             case PipelineSubmitted(pipeline):
                 self.pipelines[pipeline.id] = pipeline
             case PipelineEnded(number):
@@ -159,9 +166,15 @@ class PlaceCore:
                 self._note(event)
         return []
 
+    @property
+    def due(self) -> bool:
+        """Whether a decision is due, see the module; it is not any more once the policy is asked."""
+        waits = len(self.running) < len(self.pipelines)
+        return self._told or (waits and self.ledger.changes != self._decided_at)
+
     def question(self, now_s: float) -> Callable[[], Mapping[int, Placement]]:
         """What asks the policy about things as they are now; it may be called later, and in any thread."""
-        view = self.view(now_s)
+        view, self._told, self._decided_at = self.view(now_s), False, self.ledger.changes
         return lambda: self._asked(view)
 
     def view(self, now_s: float) -> NetworkView:
@@ -255,7 +268,9 @@ class PlaceCore:
         return wanted
 
     def _decide(self, view: NetworkView, decided: Mapping[int, Placement]) -> list[PlaceCommand]:
+        changes = self.ledger.changes
         self._take(decided)
+        self._decided_at += self.ledger.changes - changes  # what it takes itself is no news
         before, self.running = self.running, _by_id(view.running) | dict(decided)
         if (shadow := self.shadow) is not None:
             known = _by_id(view.running)
@@ -272,7 +287,7 @@ class PlaceCore:
             return
         work_ops = measured.time_s * float(self.network.speed_ops[measured.node])
         pipeline = pipeline._replace(work_ops=_changed(pipeline.work_ops, measured.task, work_ops))
-        self.pipelines[pipeline.id] = pipeline
+        self.pipelines[pipeline.id], self._told = pipeline, True
         if pipeline.id in self._planned:
             self._planned[pipeline.id] = replace(self._planned[pipeline.id], pipeline=pipeline)
 

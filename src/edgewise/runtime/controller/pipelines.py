@@ -84,7 +84,6 @@ class LivePipelines(LiveDecision):
         self._still: set[int] = set()  # frames meet a node that is down, or it is about to come back
         self._fallen: dict[int, Fallen] = {}
         self._carrying: dict[int, tuple[PlaceCommand, asyncio.Task[None]]] = {}
-        self._changes = -1  # of the ledger, when it was decided last
         self._looked_s: dict[int, tuple[float, float]] = {}  # time and frames of each that runs, as counted
         for kept in self.book.open():
             self.book.waits(kept.id)  # its processes ended with their controller
@@ -105,12 +104,8 @@ class LivePipelines(LiveDecision):
         core = self._core_of(network_of(self.plane.scenario), reserving_of(self.plane.scenario))
         self.watch()
         self.plane.listen(now_s)
-        changed = self._tell(core, {each.id: each for each in self.book.open()}, now_s)
-        waits = len(core.running) < len(core.pipelines)
-        if self.loading():
-            self._changes = -1
-        elif changed or (waits and self.plane.ledger.changes != self._changes):
-            self._changes = self.plane.ledger.changes
+        self._tell(core, {each.id: each for each in self.book.open()}, now_s)
+        if not self.loading() and core.due:
             decided = await asyncio.to_thread(core.question(now_s))  # all else goes on meanwhile
             if self.core is core:
                 self.plane.tell(PlacementDue(now_s, decided), now_s)
@@ -149,8 +144,8 @@ class LivePipelines(LiveDecision):
         self.plane.cores["place"] = core
         return core
 
-    def _tell(self, core: PlaceCore, kept: dict[int, KeptPipeline], now_s: float) -> bool:
-        """Tell the core which pipelines came and ended; whether any did."""
+    def _tell(self, core: PlaceCore, kept: dict[int, KeptPipeline], now_s: float) -> None:
+        """Tell the core which pipelines came and ended."""
         for each in list(kept.values()):
             self._count(each, now_s)
             if how := self._end_of(each.id):
@@ -169,7 +164,6 @@ class LivePipelines(LiveDecision):
                 self.book.end(number, "failed", str(error))
             else:
                 self.plane.tell(PipelineSubmitted(arrays), now_s)
-        return bool(gone or fresh)
 
     def _halt(self, core: PlaceCore, now_s: float) -> None:
         """Have pipelines stand still whose frames meet a dead node, until it is back or the core moves them,
@@ -315,7 +309,8 @@ class LivePipelines(LiveDecision):
         order, names = known[number].pipeline.graph.order(), processes.backend.network.names
         nodes = {task: names[n] for task, n in zip(order, placed.node.tolist(), strict=True)}
         self.book.runs(number, nodes, moved)
-        self._looked_s[number] = clock.unix_s(), 0.0
+        now_s = clock.unix_s()
+        self._looked_s[number] = self._looked_s.get(number, (now_s,))[0] if moved else now_s, 0.0
         log.info("pipeline moved" if moved else "pipeline started", extra={"pipeline": number})
 
 

@@ -302,7 +302,6 @@ class PipelinesPart(Bystander):
     def __init__(self, world: PipelineWorld, tell: Callable[[float, Floats], None] | None = None) -> None:
         self.world, self._tell = world, tell
         self._now_s = 0.0
-        self._network = world.core.network  # of the last decision
         self._ended: list[Any] = []  # and was not told yet
         self._changed = False  # rates are those of earlier placements
         self._untold = False  # and so are those of flows
@@ -315,9 +314,7 @@ class PipelinesPart(Bystander):
         if self._untold and self._tell is not None:
             self._tell(self._now_s, self.world.core.flows_bps())
         self._untold = False
-        core = self.world.core
-        waiting = len(core.running) < len(core.pipelines)
-        if self._ended or (waiting and core.network is not self._network):
+        if self._ended or self.world.core.due:
             return self._now_s
         return self.world.next_s()
 
@@ -340,7 +337,7 @@ class PipelinesPart(Bystander):
         for event in (*self._ended, *self.world.happened(now_s)):
             yield Rank.ENDED if isinstance(event, PipelineEnded) else Rank.OPENED, event
         yield Rank.TICK, PlacementDue(now_s)
-        self._ended, self._network = [], self.world.core.network
+        self._ended = []
 
     def take(self, command: PlaceCommand, now_s: float) -> Iterable[Any]:
         """Carry a command out; tasks that move stand still for a while."""
