@@ -28,12 +28,14 @@ class Decided:
         streams: (time, command) of `Bind`, `Release` and `Refuse`.
         requests: by number, [(time, command)].
         queries: by number, servers of the tasks.
+        again: by number, the same of a query that servers lost, each time.
     """
 
     plane: list[Any]
     streams: list[Any]
     requests: dict[int, Any]
     queries: list[Any]
+    again: dict[int, Any]
 
 
 class Clock(NaiveLinks):
@@ -293,7 +295,8 @@ class Pipelines(Part):
         self.running, self.resume, self.stopped, self.fps = {}, {}, {}, {}
         self.frames, self.since = [0.0] * len(pipelines), {}
         self.started, self.finished, self.moves = {}, {}, [0] * len(pipelines)
-        self.late, self.stamp = [0.0] * len(pipelines), 0  # how long those that last some time were stopped
+        # how long those that last some time were stopped, or stood at a dead node; who stands there
+        self.late, self.stuck, self.stamp = [0.0] * len(pipelines), set(), 0
 
     def told(self, now_s, command):
         kind = type(command).__name__
@@ -322,10 +325,13 @@ class Pipelines(Part):
 
     repaired = failed
 
-    def rate(self, placed):
+    def stands(self, placed):
         met = {placed.pipeline.source, *placed.node.tolist()}
         met |= {n for link in placed.links.tolist() for n in self.network.ends[link].tolist()}
-        if any(self.network.names[n] in self.clock.dead for n in met):
+        return any(self.network.names[n] in self.clock.dead for n in met)
+
+    def rate(self, placed):
+        if self.stands(placed):
             return 0.0
         pairs = zip(placed.pipeline.work_ops, placed.node, strict=True)
         takes = [work / self.network.speed_ops[n] for work, n in pairs]
@@ -337,17 +343,21 @@ class Pipelines(Part):
         for i in self.running:
             begin_s = max(self.since.get(i, now_s), self.resume.get(i, 0.0))
             self.frames[i] += self.fps.get(i, 0.0) * max(now_s - begin_s, 0.0)
+            self.late[i] += now_s - self.since[i] if i in self.stuck else 0.0
 
     def look(self, now_s):
         """From now on: when each ends, and what flows have of links."""
         self.stamp += 1
         flows = [0.0] * len(self.clock.capacity)
+        self.stuck = {i for i, placed in self.running.items() if self.stands(placed)}
         for i, placed in self.running.items():
             self.since[i] = now_s
             pipeline, rate = self.pipelines[i], self.rate(placed)
             self.fps[i] = rate
             end_s = math.inf
-            if pipeline.duration_s is not None:
+            if i in self.stuck:
+                pass
+            elif pipeline.duration_s is not None:
                 end_s = self.started[i] + self.late[i] + pipeline.duration_s
             elif rate > 0.0:
                 left = max(pipeline.frames - self.frames[i], 0.0)

@@ -165,7 +165,10 @@ class Streams(Part):
 
 
 class Queries(Part):
-    """Queries of split models: a server takes of the oldest query that waits, links the first that came."""
+    """Queries of split models: a server takes of the oldest query that waits, links the first that came.
+
+    What a dead server has goes elsewhere when that is heard, as another try, and what was done is in vain.
+    """
 
     def __init__(self, clock, graphs, sent_s, jobs, nodes, server_ops, link):
         super().__init__(clock)
@@ -174,6 +177,7 @@ class Queries(Part):
         self.lines, self.now = [[] for _ in nodes], [None] * len(nodes)
         self.life, self.order, self.anew = [0] * len(nodes), 0, 0
         self.missing, self.open, self.ended, self.lost = {}, {}, {}, set()
+        self.tries, self.placed, self.left, self.elsewhere = {}, {}, {}, 0
         for q, at_s in enumerate(sent_s):
             clock.at(at_s, self.launch, q)
 
@@ -181,24 +185,27 @@ class Queries(Part):
         graph = self.graphs[self.jobs[q]]
         names = [task.name for task in graph.tasks]
         self.missing[q] = [sum(edge.target == name for edge in graph.edges) for name in names]
-        self.open[q] = len(names)
+        self.open[q], self.left[q] = len(names), set(range(len(names)))
+        self.tries[q] = self.tries.get(q, -1) + 1
+        self.placed[q] = [self.clock.decided.queries[q], *self.clock.decided.again.get(q, ())][self.tries[q]]
         for t, count in enumerate(list(self.missing[q])):
             if count == 0:
                 self.submit(now_s, q, t)
         self.choose(now_s)
 
     def submit(self, now_s, q, t):
-        server = self.clock.decided.queries[q][t]
+        server = self.placed[q][t]
         if self.graphs[self.jobs[q]].tasks[t].work_ops == 0.0 and self.nodes[server] not in self.clock.dead:
             self.complete(now_s, q, t)
             return
         self.order += 1
-        self.lines[server].append((q, self.order, t))
+        self.lines[server].append((q, self.order, t, self.tries[q]))
 
     def complete(self, now_s, q, t):
-        graph, placed = self.graphs[self.jobs[q]], self.clock.decided.queries[q]
+        graph, placed, tried = self.graphs[self.jobs[q]], self.placed[q], self.tries[q]
         names = [task.name for task in graph.tasks]
         self.open[q] -= 1
+        self.left[q].discard(t)
         if q in self.lost:
             return
         if self.open[q] == 0:
@@ -208,10 +215,12 @@ class Queries(Part):
             if edge.size_bytes == 0 or placed[t] == placed[to]:
                 self.deliver(now_s, q, to)
                 continue
-            then = lambda at_s, lost, to=to: self.come(at_s, q, to, lost)  # noqa: E731
+            then = lambda at_s, lost, to=to: self.come(at_s, q, to, lost, tried)  # noqa: E731
             self.clock.post(self.chain, now_s, 0.0, 8.0 * edge.size_bytes, math.inf, then)
 
-    def come(self, now_s, q, to, lost):
+    def come(self, now_s, q, to, lost, tried):
+        if tried != self.tries[q]:
+            return
         if lost:
             self.lost.add(q)
         elif q not in self.lost:
@@ -226,7 +235,8 @@ class Queries(Part):
     def choose(self, now_s):
         """Every idle server takes a task of the oldest query that waits there."""
         for server, node in enumerate(self.nodes):
-            self.lines[server] = [each for each in self.lines[server] if each[0] not in self.lost]
+            line = [each for each in self.lines[server] if each[0] not in self.lost]
+            self.lines[server] = [each for each in line if each[3] == self.tries[each[0]]]
             if node in self.clock.dead or self.now[server] is not None or not self.lines[server]:
                 continue
             self.now[server] = min(self.lines[server])
@@ -234,20 +244,32 @@ class Queries(Part):
             self.work(now_s, server)
 
     def work(self, now_s, server):
-        q, _, t = self.now[server]
+        q, _, t, _ = self.now[server]
         took_s = self.graphs[self.jobs[q]].tasks[t].work_ops / self.ops[server]
         self.clock.at(now_s + took_s, self.done, server, self.life[server])
 
     def done(self, now_s, server, life):
         if life == self.life[server]:
-            (q, _, t), self.now[server] = self.now[server], None
+            (q, _, t, tried), self.now[server] = self.now[server], None
             self.life[server] += 1
-            self.complete(now_s, q, t)
+            if tried == self.tries[q]:
+                self.complete(now_s, q, t)
             self.choose(now_s)
 
     def failed(self, now_s, node):
         for server in [k for k, name in enumerate(self.nodes) if name == node]:
             self.life[server] += 1
+            self.clock.at(now_s + self.clock.scenario.telemetry_lag_s, self.heard, server)
+
+    def heard(self, now_s, server):
+        if self.nodes[server] not in self.clock.dead:
+            return
+        for q in sorted(q for q, left in self.left.items() if left and q not in self.lost):
+            if any(self.placed[q][t] == server for t in self.left[q]):
+                self.elsewhere += 1
+                if self.now[server] is not None and self.now[server][0] == q:
+                    self.now[server] = None
+                self.launch(now_s, q)
 
     def repaired(self, now_s, node):
         for server in [k for k, name in enumerate(self.nodes) if name == node]:

@@ -13,6 +13,7 @@ from edgewise.core.guard import Guard, Shadow, begin
 from edgewise.core.keyed import Key
 from edgewise.core.split import (
     LEAST_QPS,
+    NOTHING_S,
     SplitPolicy,
     SplitView,
     SplitWork,
@@ -64,6 +65,19 @@ class QueryLost(NamedTuple):
     lost: tuple[int, ...]
 
 
+class TasksGivenUp(NamedTuple):
+    """Tasks of a query are not under way any more and have not ended: no news of servers will count them.
+
+    Attributes:
+        servers: (T,) where each was.
+        work_ops: (T,) of each.
+    """
+
+    time_s: float
+    servers: Ints
+    work_ops: Floats
+
+
 class PlanMade(NamedTuple):
     """What came of `MakePlan`: the policy with a plan for the rates; None: none could be made."""
 
@@ -91,7 +105,7 @@ class MakePlan(NamedTuple):
     rates_qps: Floats
 
 
-SplitEvent = QueryArrived | ServersTold | ServerChanged | QueryLost | PlanMade
+SplitEvent = QueryArrived | ServersTold | ServerChanged | TasksGivenUp | QueryLost | PlanMade
 SplitCommand = RunQuery | RefuseQuery | MakePlan
 
 
@@ -154,6 +168,8 @@ class SplitCore:
                 hear(self.state, worked_s, served)
             case ServerChanged(_, server, up):
                 self.up[server] = up
+            case TasksGivenUp(_, servers, work_ops):
+                self._take_back(servers, work_ops)
             case QueryLost(_, query, job, lost):
                 return [self._elsewhere(query, job, lost)]
             case PlanMade(_, rates_qps, policy):
@@ -189,6 +205,12 @@ class SplitCore:
             shadow.watch(lambda: checked(shadow.policy, view, work_ops.size), servers, now_s)
         book(self.state.ledger, servers, work_ops)
         return servers
+
+    def _take_back(self, servers: Ints, work_ops: Floats) -> None:
+        ledger = self.state.ledger
+        np.subtract.at(ledger.tasks, servers, 1)
+        np.subtract.at(ledger.work_s, servers, work_ops / ledger.power_ops[servers])
+        ledger.work_s[ledger.work_s <= NOTHING_S] = 0.0
 
     def _whole(self, tasks: int, among: Bools) -> Ints:
         """All tasks on the server with least to do, among some that there are."""

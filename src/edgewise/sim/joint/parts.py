@@ -1,9 +1,10 @@
 """What one kind of work is to a joint run: a part, which knows how long things take, and decides nothing.
 
 *Graphs*: `SplitWorld` knows servers and links, `SplitCore` places queries. Servers hold their part of nodes
-for life, so queries ask nothing of the plane. What a dead server had waits for it and is begun anew there;
-queries that come later go elsewhere once the scheduler has heard of it. A link between clusters that runs
-over cables is part of the links that all kinds of work share; any other is its queries' own.
+for life, so queries ask nothing of the plane. What a dead server had goes elsewhere, whole, once the
+scheduler has heard of it; until then it waits there, and is begun anew where the server is back before.
+A link between clusters that runs over cables is part of the links that all kinds of work share; any other is
+its queries' own.
 
 *Streams*: workers hold their part of nodes for life, too. *Pipelines*: `PipelineWorld` knows how fast they
 are, `PlaceCore` where their tasks run. *Pulls*: `Pulls` knows what is reserved of links, `Wires` lets
@@ -43,6 +44,7 @@ from edgewise.sim.links.wires import Wires
 from edgewise.sim.pipelines import PipelineWorld
 from edgewise.sim.requests.queues import Images
 from edgewise.sim.simulate import Simulation
+from edgewise.sim.stations.leaving import LostQueries
 from edgewise.sim.stations.network import StationNetwork
 from edgewise.sim.stations.split import SplitWorld, network_of
 from edgewise.sim.streams.guests import Guests
@@ -137,7 +139,7 @@ class GraphsPart(Bystander):
         wires: tuple[Wires, dict[str, int]] | None = None,
     ) -> None:
         self.world, self._nodes, self._end_s, self._lag_s = world, tuple(nodes), end_s, lag_s
-        self._over = False
+        self._over, self._lost = False, LostQueries(world)
         self._news: deque[ServerChanged] = deque()
         self._wire = None
         if wires is not None:
@@ -169,7 +171,10 @@ class GraphsPart(Bystander):
         while self._news and self._news[0].time_s <= to_s:
             if not self._reach(self._news[0].time_s):
                 return
-            self.world.core.handle(self._news.popleft())
+            news = self._news.popleft()
+            self.world.core.handle(news)
+            if not news.up:
+                self._lost.heard(news.server)
         self._reach(to_s)
 
     def _reach(self, to_s: float) -> bool:

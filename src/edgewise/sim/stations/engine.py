@@ -198,7 +198,7 @@ class GraphEngine:
     def come_back(self, item: int, at_s: float, lost: bool) -> None:
         """An item that was sent is there at `at_s`, or is lost on the way with its query."""
         if self.world.clock[0].events + self.plan.slack > self.world.events.size:
-            self._enlarge("events")
+            self.enlarge("events")
         come_back(self.world, item, max(at_s, self.now_s), lost)
 
     def advance(self, until_s: float) -> bool:
@@ -212,7 +212,7 @@ class GraphEngine:
                 until_s = min(until_s, self._carry(*take_sent(self.world)))
             status = self._loop(self.plan, self.world, float(until_s))
             if status == k.GROW:
-                self._enlarge(k.SHORT_OF[int(self.world.clock[0].short)])
+                self.enlarge(k.SHORT_OF[int(self.world.clock[0].short)])
             elif status == k.SENT:
                 continue
             elif status in (k.NO_ROUTE, k.NO_STATION):
@@ -224,7 +224,8 @@ class GraphEngine:
             else:
                 return bool(status == k.REACHED)
 
-    def _enlarge(self, name: str) -> None:
+    def enlarge(self, name: str) -> None:
+        """Give what grows, see `state.GROWING`, twice as much room."""
         self.world = enlarged(self.world, {name: 2 * len(getattr(self.world, name))})
 
     def run(self) -> None:
