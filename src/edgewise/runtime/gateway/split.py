@@ -78,15 +78,29 @@ class SplitMetrics:
 class SplitUpstream(Upstream):
     """A worker of a split variant; its group carries out the queries that enter here."""
 
-    group: "SplitGroup"
+    group: "SplitGroup | None" = None
+    _up = True
+
+    @property
+    def up(self) -> bool:
+        """Whether it is thought to answer; its group hears of it at once."""
+        return self._up
+
+    @up.setter
+    def up(self, up: bool) -> None:
+        self._up = up
+        if self.group is not None:
+            self.group.noticed(self)
 
     async def infer(self, headers: dict[str, str], body: bytes, timeout_s: float) -> http.Response:
         """See `Upstream.infer`."""
+        assert self.group is not None, "it has one from the beginning"
         return await self.group.infer(headers, body, timeout_s)
 
     def moved(self, client: http.Client, model: str) -> Upstream:
         """See `Upstream.moved`."""
         fresh = SplitUpstream(client, model)
+        assert self.group is not None, "it has one from the beginning"
         self.group.replace(self, fresh)
         return fresh
 
@@ -136,6 +150,7 @@ class SplitGroup:
         self.came: deque[tuple[float, tuple[str, float, int]]] = deque(maxlen=KEPT)
         self._worked_s, self._served = np.zeros(len(members)), np.zeros(len(members), dtype=np.int64)
         self._planning: asyncio.Task[None] | None = None
+        self._runs = set[QueryRun]()
         self._tell()
         for member in members:
             member.group = self
@@ -207,7 +222,12 @@ class SplitGroup:
         asked = decode_request(headers, body) if len(used) > 1 else None
         if asked is not None and self._divisible(asked):
             run = QueryRun(self, asked, left, headers, began_s, timeout_s)
-            return self._reported(await run.answer(), used, run.sent_bytes, began_s)
+            self._runs.add(run)
+            try:
+                answer = await run.answer()
+            finally:
+                self._runs.discard(run)
+            return self._reported(answer, used, run.sent_bytes, began_s)
         age_s = clock.monotonic_s() - began_s
         try:
             answer = await self.members[used[0]].whole(
@@ -217,11 +237,16 @@ class SplitGroup:
             raise WorkerLost(used[0]) from error
         return self._reported(answer, used[:1], 0, began_s)
 
+    def noticed(self, member: SplitUpstream) -> None:
+        """A worker went down or came up: queries that are still to go there are placed anew."""
+        server = self.members.index(member)
+        if member.up != self.core.up[server]:
+            self.core.handle(ServerChanged(clock.monotonic_s(), server, member.up))
+            for run in [] if member.up else list(self._runs):
+                run.lose(server)
+
     def _decided(self, event: QueryArrived | QueryLost) -> dict[str, int] | None:
         """A server for each task, as the core says; None: there is none left."""
-        for server, member in enumerate(self.members):
-            if member.up != self.core.up[server]:
-                self.core.handle(ServerChanged(event.time_s, server, member.up))
         servers = None
         for command in self.core.handle(event):
             match command:

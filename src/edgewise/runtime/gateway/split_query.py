@@ -85,6 +85,14 @@ class QueryRun:
         headers, body = encode_response(response, asked.binary, asked.binary_outputs)
         return http.Response(200, body, headers)
 
+    def lose(self, server: int) -> None:
+        """A worker is down: what is to be done there and was not sent yet cannot be."""
+        for part in self._parts:
+            if self._servers[part.task] == server and part.task in self._left:
+                for name in [name for name in part.inputs if not self._known[name].done()]:
+                    self._known[name].set_exception(WorkerLost(server))
+                    self._known[name].exception()  # one part waits for it at most, or none any more
+
     async def _carry_out(self, part: Part) -> None:
         here = self._servers[part.task]
         feeds = {name: await self._known[name] for name in part.inputs}
@@ -110,5 +118,5 @@ class QueryRun:
             raise ProtocolError(f"{part.task}: the worker's answer: {error}", status=502) from error
         self._group.ended(self._left, part.task)
         self.sent_bytes += sum(a.nbytes for n, a in feeds.items() if self._came_from.get(n, here) != here)
-        for name in part.outputs:
+        for name in [name for name in part.outputs if not self._known[name].done()]:
             self._known[name].set_result(found[name])
