@@ -167,7 +167,8 @@ class SplitClient:
         self._under_way.add(done)
         if self._server.up:
             self._server.take(loop.time() - float(headers[AGE]), work / POWER_OPS, done)
-        await done
+        async with asyncio.timeout(timeout_s):
+            await done
         asked = decode_request(headers, body)
         outs = next((part.outputs for part in PARTS if part.name == name), CUT.outputs)
         more, text = encode_response(
@@ -200,7 +201,7 @@ async def live(sent_s, patched):
     async def ask(number, at_s):
         await until(at_s)
         headers, body = encode_request(InferRequest({"x": TENSOR}))
-        return await members[number % SERVERS].infer(headers, body, 500.0)
+        return await members[number % SERVERS].infer(headers, body, 100.0)
 
     answers = await asyncio.gather(*(ask(i, at_s) for i, at_s in enumerate(sent_s.tolist())))
     watching.cancel()
