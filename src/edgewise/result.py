@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from edgewise.config import dump_scenario, load_scenario as load_scenario
 from edgewise.core.guard import Decided
 from edgewise.errors import EdgewiseError
+from edgewise.limits.words import Limit
 from edgewise.model.scenario import Scenario
 from edgewise.model.setting import setting
 from edgewise.report import records
@@ -128,6 +129,19 @@ class Result:
         """How far nodes, links and workers were used, policy by policy."""
         return [one for policy in self.policies for one in use_of(self.use, policy)]
 
+    @cached_property
+    def limits(self) -> dict[str, list[Limit]]:
+        """By policy what limited its runs, of all work that was run, the first to break first."""
+        from edgewise.limits.found import limits_of  # slow to import, and not always asked for
+
+        every = {self.work: self, **self.beside}
+        found = {}
+        for k, policy in enumerate(self.policies):
+            items = {work: _of(one.items, one.policies[k]) for work, one in every.items()}
+            use = {name: _of(table, policy) for name, table in self.use.items()}
+            found[policy] = limits_of(self.scenario, items, use, len(self.seeds))
+        return found
+
     def refusals(self) -> list[dict[str, Any]]:
         """Why streams were refused, and how many."""
         streams = {self.work: self, **self.beside}.get("streams")
@@ -206,6 +220,7 @@ class Result:
                 "command": self.command,
                 "rival": self.rival,
                 "decided": as_json(self.all_decided),
+                "limits": {policy: [one.as_json() for one in found] for policy, found in self.limits.items()},
                 "decision_s": {policy: dict(found) for policy, found in self.decision_s.items()},
             },
             items=self.items,
@@ -247,9 +262,13 @@ class Comparison:
         return "\n".join([*lines, *said_alike(self.result.alike)])
 
 
+def _of(table: pa.Table, policy: str) -> pa.Table:
+    return table.filter(pc.equal(table["policy"], policy))
+
+
 def _of_policy(table: pa.Table, policy: str) -> pa.Table:
     """Records of a policy, without its name."""
-    return table.filter(pc.equal(table["policy"], policy)).drop_columns(["policy"])
+    return _of(table, policy).drop_columns(["policy"])
 
 
 def said_alike(groups: Iterable[Iterable[str]]) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 from edgewise.limits import cures
 from edgewise.limits.reach import Reach, WorkerGroup
 from edgewise.limits.rooms import NodeRoom, more
-from edgewise.limits.words import Limit, alike, percent, since, took
+from edgewise.limits.words import Cure, Limit, alike, percent, since, took
 from edgewise.model.grammar.pipelines import PipelineSpec
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Resources
@@ -35,11 +35,11 @@ def _loses(load: Load) -> str:
     return f"; {percent(load.lost)} of the work is lost to it" if load.lost > 0.0 else ""
 
 
-def link(scenario: Scenario, name: str, has_bps: float, load: Load) -> Limit:
-    """Of a link that is called as in `model.ways.Routes`."""
+def link(scenario: Scenario, name: str, has_bps: float, load: Load, names: Sequence[str] = ()) -> Limit:
+    """Of a link that is called as in `model.ways.Routes`; `names`: of it and those that are alike."""
     base, _, way = name.rpartition(":")
-    one = base if way == "both" else f"{base} ({way})"
-    asked, has = rate(load.share * has_bps), rate(has_bps)
+    one = alike([base if way == "both" else f"{base} ({way})", *names[1:]])
+    asked, has = rate(float(f"{load.share * has_bps:.3g}")), rate(has_bps)
     amount = f"{asked.split()[0]} of {has}" if asked.split()[1] == has.split()[1] else f"{asked} of {has}"
     state = "is full" if load.share >= FULL else f"is {percent(load.share)} full at its busiest"
     text = f"the link {one} {state}: {amount}{since(load.when_s)}{_loses(load)}"
@@ -167,3 +167,20 @@ def too_large(scenario: Scenario, rooms: Mapping[str, NodeRoom]) -> list[Limit]:
             text = f"no node has room for {name} beside its workers: {best.node} has {lacks[best.node]}"
             found.append(Limit("node", best.node, None, 0.0, None, text))
     return found
+
+
+def policy(lost: float, when_s: float) -> Limit:
+    """Queries that are lost though there was room."""
+    text = (
+        f"{percent(lost)} of the work comes late or is refused though nothing it needs is full: a policy "
+        "that chooses otherwise may serve it"
+    )
+    cure = Cure("another policy: edgewise compare --policies all")
+    return Limit("policy", "dispatch", None, lost, when_s, text, (cure,))
+
+
+def down(node: str | None, lost: float, when_s: float) -> Limit:
+    """Of a node that failed."""
+    who = "nodes are" if node is None else f"the node {node} is"
+    text = f"{who} down{since(when_s)}; {percent(lost)} of the work is lost to it"
+    return Limit("node", node or "nodes", None, lost, when_s, text, (Cure("a second node for its work"),))

@@ -131,7 +131,6 @@ def needs_of(scenario: Scenario) -> tuple[Need, ...]:
         )
         for site in range(len(scenario.topology.sites))
         for each in scenario.streams.applications
-        if each.weight > 0.0
     )
 
 

@@ -53,6 +53,9 @@ def _seeds(seeds: Any) -> str:
     return ", ".join(map(str, seeds))
 
 
+SHOWN = 3  # limits of a policy
+
+
 def environment() -> Environment:
     """Templates of pages, with the filters that they use."""
     environment = Environment(
@@ -128,6 +131,12 @@ def _use_tables(run: RecordedRun) -> list[tuple[str, list[dict[str, Any]]]]:
     return [each for each in tables if each[1]]
 
 
+def _limits(run: RecordedRun) -> list[dict[str, Any]]:
+    """Of each policy what limits it, the first to break first; older runs do not say it."""
+    known = run.manifest.get("limits", {})
+    return [{"policy": policy, **one} for policy in run.policies for one in known.get(policy, [])[:SHOWN]]
+
+
 def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, bytes] | None = None) -> str:
     """The page as text.
 
@@ -148,6 +157,7 @@ def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, byte
             scenario=run.manifest.get("scenario", run.name),
             command=" ".join(map(str, command)) if isinstance(command, list) else str(command),
             links=warning(run.summary),
+            limits=_limits(run),
             stood_in=[*decided.nothing(run.all_decided), *decided.lines(run.all_decided)],
             settings=run.manifest.get("settings", {}),
             tables=[(part, _policy_rows(part)) for part in (run, *run.beside)],
