@@ -113,7 +113,7 @@ class Curve(sweeps.Points):
         self.success, self.asked = success, []
         super().__init__("tiny", tuple(map(sweeps.parse_vary, vary)), seeds=tuple(seeds))
 
-    def scenario(self, point):
+    def scenario(self, point, more=()):
         return ew.load_scenario("tiny")
 
     def run(self, points):

@@ -3,20 +3,30 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.markup import escape
 
 from edgewise.cli.output import fail, note, out, show
+from edgewise.limits import in_words
 from edgewise.report import decided, sources, summary as summaries
 from edgewise.report.schema import WORK
 from edgewise.report.statistics import PairedComparison
 from edgewise.report.verdicts import best_first, left_unserved, verdict_in_words
 from edgewise.result import Comparison, Result, said_alike
 
+if TYPE_CHECKING:
+    from edgewise.sweeps.limited import Try
 
-def show_result(result: Result, comparison: Comparison | None, folder: Path, as_json: bool) -> None:
+
+def show_result(
+    result: Result,
+    comparison: Comparison | None,
+    folder: Path,
+    as_json: bool,
+    tried: "Sequence[Try]" = (),
+) -> None:
     """Save a result and say what it came to; exit status 1 where a policy decided nothing itself."""
     summary = result.summary()
     rows = () if comparison is None else comparison.rows
@@ -38,6 +48,8 @@ def show_result(result: Result, comparison: Comparison | None, folder: Path, as_
             "refusals": result.refusals(),
             "sources": result.sources(),
             "use": [one._asdict() for one in result.used()],
+            "limits": {policy: [one.as_json() for one in each] for policy, each in result.limits.items()},
+            "tried": [each._asdict() for each in tried],
             "beside": {work: each.summary() for work, each in result.beside.items()},
             "decision_s": result.decision_s,
             "decided": decided.as_json(result.all_decided),
@@ -65,6 +77,9 @@ def show_result(result: Result, comparison: Comparison | None, folder: Path, as_
         _print_comparison(result, rows)
     for line in said_alike(result.alike):
         out.print(escape(line), highlight=False, soft_wrap=True)
+    if len(result.policies) == 1:
+        for line in (*in_words(result.limits[result.policies[0]]), *(each.text for each in tried)):
+            out.print(escape(line), highlight=False, soft_wrap=True)
     out.print(f"records, figures and report: [bold]{escape(str(folder))}[/bold]")
     refuse_undecided(result.undecided())
 

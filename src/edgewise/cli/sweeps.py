@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ from edgewise.cli.commands import verbs
 from edgewise.cli.output import check_folder, command, note, out, progress, show
 from edgewise.cli.results import refuse_undecided
 from edgewise.cli.verbs import (
+    CureOption,
     JobsOption,
     JsonOption,
     OutOption,
@@ -80,6 +82,7 @@ def sweep(
     jobs: JobsOption = 1,
     on: OnOption = "",
     resume: ResumeOption = False,
+    cure: CureOption = False,
     folder: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -92,7 +95,7 @@ def sweep(
         by_decision(policy), targets[0].work if targets else "", tuple(parse_seeds(seeds)), parsed(changes),
         jobs, on, place, resume,
     )  # fmt: skip
-    _answer(sweeps.sweep, points, targets, place, as_json)
+    _answer(partial(sweeps.sweep, cure=cure), "sweep", points, targets, place, as_json)
 
 
 @app.command(
@@ -121,14 +124,19 @@ def size(
         by_decision(policy), targets[0].work if targets else "", tuple(parse_seeds(seeds)), parsed(changes),
         jobs, on, place, resume,
     )  # fmt: skip
-    _answer(sweeps.size, points, targets, place, as_json)
+    _answer(sweeps.size, "size", points, targets, place, as_json)
 
 
 def _answer(
-    verb: Callable[..., Answer], points: Points, targets: Sequence[Target], place: Path, as_json: bool
+    verb: Callable[..., Answer],
+    name: str,
+    points: Points,
+    targets: Sequence[Target],
+    place: Path,
+    as_json: bool,
 ) -> None:
     """Run what a verb asks for, and say what it found."""
-    note(runs.notes(points.base, points.work, f"edgewise {verb.__name__}"))
+    note(runs.notes(points.base, points.work, f"edgewise {name}"))
     with _watched(points):
         found = verb(points, targets, command())
     _show(found, place, as_json)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,8 +15,11 @@ from edgewise.cli.results import show_result
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
-from edgewise.result import report as rewritten
+from edgewise.result import Result, report as rewritten
 from edgewise.seeds import parse_seeds as seeds_of, refuse_test_seeds
+
+if TYPE_CHECKING:
+    from edgewise.sweeps.limited import Try
 
 app = verbs()
 
@@ -59,6 +62,10 @@ PolicyOption = Annotated[
 JobsOption = Annotated[
     int, typer.Option("--jobs", help="So many processes; the records are the same for any number.", min=1)
 ]
+CureOption = Annotated[
+    bool,
+    typer.Option("--cure", help="Try by simulation, with few seeds, what would help against what limits."),
+]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Output folder.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")]
 
@@ -73,6 +80,7 @@ def simulate(
     seeds: SeedsOption = "0:3",
     changes: SetOption = None,
     jobs: JobsOption = 1,
+    cure: CureOption = False,
     folder: OutOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -85,8 +93,25 @@ def simulate(
         result = api.simulate(
             loaded, chosen, numbers, progress=lambda: bar.advance(task), command=command(), jobs=jobs
         )
+    tried = _tried(result, scenario, changes, chosen) if cure else ()
     name = "-".join(Path(label).stem for label in result.policies[0].split("+"))
-    show_result(result, None, folder or Path("runs") / f"{Path(scenario).stem}-{name}", as_json)
+    show_result(result, None, folder or Path("runs") / f"{Path(scenario).stem}-{name}", as_json, tried)
+
+
+def _tried(
+    result: Result, scenario: str, changes: list[str] | None, chosen: dict[str, Any]
+) -> "tuple[Try, ...]":
+    """Cures of what limits, by simulation of the same seeds, a few of them."""
+    from edgewise.sweeps.limited import SEEDS, tried  # slow to import, and not always asked for
+
+    given, seeds = parsed(changes), result.seeds[:SEEDS]
+    return tuple(
+        tried(
+            result,
+            lambda more: config.load_scenario(scenario, {**given, **more}),
+            lambda loaded: api.simulate(loaded, chosen, seeds),
+        )
+    )
 
 
 @app.command(

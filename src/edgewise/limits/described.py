@@ -58,15 +58,16 @@ def workers(
     asked = f"{are} {percent(load.share)} busy at the busiest"
     if load.share >= FULL:
         asked = f"{are} full: {percent(load.share)} of what {they} do is asked for"
-    text = f"{all_of} {names} {asked}{since(load.when_s)}{_loses(load)}"
+    text = f"{all_of} {names} {asked}{since(load.when_s)}"
     raised = cures.workers(scenario, rooms, group, load.share)
     if room:
         fit = f"there is room for {room} more" if room > 1 else "there is room for one more"
-        return Limit("worker", group.name, load.share, load.lost, load.when_s, f"{text}; {fit}", raised)
+        text += f", and {fit}{_loses(load)}"
+        return Limit("worker", group.name, load.share, load.lost, load.when_s, text, raised)
     lacks = rooms[group.nodes[0]].lacks(scenario.catalog.variant(group.variant).resources)
     where = group.nodes[0] if len(group.nodes) == 1 else f"no node of {group.cluster}"
     has_no = "has no room" if len(group.nodes) == 1 else "has room"
-    text += f", and {where} {has_no} for another ({lacks})"
+    text += f", and {where} {has_no} for another ({lacks}){_loses(load)}"
     name = group.nodes[0] if len(group.nodes) == 1 else group.cluster
     return Limit("node", name, load.share, load.lost, load.when_s, text, raised)
 

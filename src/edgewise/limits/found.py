@@ -18,7 +18,7 @@ from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.limits import described
 from edgewise.limits.described import FULL, Load
-from edgewise.limits.load import STEPS, AskedStreams, edges_of, in_steps, recorded, when_over
+from edgewise.limits.load import STEPS, AskedStreams, edges_of, in_steps, known, recorded, when_over
 from edgewise.limits.others import other_limits
 from edgewise.limits.reach import Reach, reach_of
 from edgewise.limits.rooms import NodeRoom, rooms_of
@@ -45,9 +45,9 @@ def limits_of(
     measured = measured_links(use.get("links"), scenario.duration_s, runs)
     found: list[Limit] = []
     if "streams" in items and routes is not None and items["streams"].num_rows:
-        found += Losses(
-            scenario, reach_of(scenario), rooms, routes, items["streams"], measured, runs
-        ).limits()
+        reach = reach_of(scenario)
+        streams = known(reach, items["streams"])
+        found += Losses(scenario, reach, rooms, routes, streams, measured, runs).limits()
     found += other_limits(scenario, rooms, items, use, measured, runs)
     kept = [each for each in ordered(found) if each.lost > 0.0 or (each.share or 0.0) >= NEAR]
     names = dict.fromkeys((each.kind, each.name) for each in kept)
@@ -101,7 +101,7 @@ class Losses:
         self.edges = edges_of(self.scenario.duration_s)
         self.asked = np.zeros((self.capacity.size, STEPS))
         self.lost, self.since_s = np.zeros(self.capacity.size), np.full(self.capacity.size, np.inf)
-        self.queries = float(self.items["queries"].to_numpy().sum())
+        self.queries = max(float(self.items["queries"].to_numpy().sum()), 1.0)
         self.failed = self.items["failed"].to_numpy().astype(np.float64)
         self.rejected = self.items["rejected"].to_numpy().astype(np.float64)
         workers = self.items["worker"].to_pylist()

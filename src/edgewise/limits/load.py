@@ -46,10 +46,18 @@ def drawn(reach: Reach) -> AskedStreams:
 
 def recorded(reach: Reach, items: pa.Table, runs: int) -> AskedStreams:
     """Streams of `runs` runs in the schema of `report.schema.STREAMS`."""
-    where = zip(items["site"].to_pylist(), items["application"].to_pylist(), strict=True)
-    need = np.array([reach.number[each] for each in where], dtype=np.int64)
+    need = np.array([reach.number[each] for each in _keys(items)], dtype=np.int64)
     names = ("open_s", "close_s", "rate_qps", "size_bytes")
     return AskedStreams(runs, need, *(items[name].to_numpy() for name in names))
+
+
+def known(reach: Reach, items: pa.Table) -> pa.Table:
+    """Streams of applications of the scenario."""
+    return items.filter(pa.array([each in reach.number for each in _keys(items)], pa.bool_()))
+
+
+def _keys(items: pa.Table) -> list[tuple[str, str]]:
+    return list(zip(items["site"].to_pylist(), items["application"].to_pylist(), strict=True))
 
 
 def edges_of(duration_s: float) -> Floats:

@@ -36,6 +36,7 @@ from edgewise.report.statistics import Interval
 from edgewise.report.style import COLOURS, INK, MARKERS, legend_below, new_axes, png
 from edgewise.result import said_alike
 from edgewise.sweeps import size as sizing
+from edgewise.sweeps.limited import Limited, limited
 from edgewise.sweeps.size import Enough, Knee
 from edgewise.sweeps.vary import KEPT, Point, Points, Target
 
@@ -133,6 +134,7 @@ def write_page(path: Path, image: bytes, **found: Any) -> None:
 FILES = (
     "scenario.yaml", "points.parquet", "points.csv", "summary.json", "figure.png", "report.html", KEPT,
 )  # fmt: skip
+CURVES = 6  # whose limits are named
 INTERVALS = "Line: mean over seeds; band: 95 % interval; dotted: the knee, dashed: the target."
 TRIED = "Every point that was run; the frontier joins those where less of one key needs more of the other."
 
@@ -148,6 +150,7 @@ class Answer:
         found: a knee of every curve, or the choices, the cheapest first.
         sentences: the same in words.
         command: how to repeat it.
+        limited: what limits, where targets are missed, and of what was found.
     """
 
     kind: str
@@ -156,6 +159,7 @@ class Answer:
     found: Sequence[Knee] | Sequence[Enough]
     sentences: tuple[str, ...]
     command: str = ""
+    limited: tuple[Limited, ...] = ()
 
     @property
     def table(self) -> pa.Table:
@@ -185,6 +189,7 @@ class Answer:
             "sentences": list(self.sentences),
             "impossible": [{"point": list(point), "why": why} for point, why in points.impossible.items()],
             "found": [_plain(each._asdict()) for each in self.found],
+            "limited": [each.as_json() for each in self.limited],
             "decided": decided.as_json(points.decided()),
             "points": [
                 {
@@ -311,12 +316,13 @@ class Answer:
         )
 
 
-def sweep(points: Points, targets: Sequence[Target] = (), command: str = "") -> Answer:
+def sweep(points: Points, targets: Sequence[Target] = (), command: str = "", cure: bool = False) -> Answer:
     """How far a scenario carries: run every combination of values, and find each curve's knee.
 
     Args:
         points: what varies, and how it is run.
         targets: to be met; without any 99 % of the first measure, where that is a share.
+        cure: try by simulation what would help.
     Raises:
         ScenarioError, PolicyError: something cannot be loaded.
     """
@@ -328,8 +334,15 @@ def sweep(points: Points, targets: Sequence[Target] = (), command: str = "") -> 
     if len(points.impossible) * len(points.labels) * len(points.seeds) == len(points.rows):
         raise ScenarioError(next(iter(points.impossible.values())))
     found = sizing.knees(points, wanted)
-    sentences = (*(knee.text for knee in found), *said_alike(points.alike()))
-    return Answer("sweep", points, wanted, found, sentences, command)
+    sentences = [*(knee.text for knee in found), *said_alike(points.alike())]
+    named = []
+    for knee in found[:CURVES]:
+        point = (_beyond(points, knee), *knee.others)
+        if point not in points.impossible:
+            named.append(limited(points, wanted, point, knee.policy, cure and bool(wanted)))
+            name = sizing.curve_name(points, knee.policy, knee.others)
+            sentences += [f"{name}, at {point[0]}: {line}" for line in named[-1].lines]
+    return Answer("sweep", points, wanted, found, tuple(sentences), command, tuple(named))
 
 
 def size(points: Points, targets: Sequence[Target], command: str = "") -> Answer:
@@ -343,7 +356,34 @@ def size(points: Points, targets: Sequence[Target], command: str = "") -> Answer
     if not wanted:
         raise EdgewiseError("--target: none given; say what to reach, for example streams.ok=99%")
     found = sizing.choices(points, wanted)
-    return Answer("size", points, wanted, found, tuple(sizing.in_words(points, wanted, found)), command)
+    sentences = sizing.in_words(points, wanted, found)
+    point = found[0].point if found else sizing.most_of(points)
+    named = []
+    if points.possible(point) and point not in points.impossible:
+        named.append(limited(points, wanted, point, points.labels[0], cure=not found))
+        where = sizing.as_text(points, point)
+        sentences += [f"{where}: {line}" for line in named[0].lines]
+        if not found and (aside := _not_raised(points, named[0])):
+            sentences.append(aside)
+    return Answer("size", points, wanted, found, tuple(sentences), command, tuple(named))
+
+
+def _beyond(points: Points, knee: Knee) -> Any:
+    """The value at which it is worth to know what limits: the first that is surely too much, or the last."""
+    if knee.missed is not None:
+        return knee.missed
+    return points.vary[0].values[0 if knee.kind == "from" else -1]
+
+
+def _not_raised(points: Points, what: Limited) -> str | None:
+    """That the keys that were varied do not raise what limits."""
+    cures = [path for limit in what.limits[:1] for cure in limit.cures[:1] for path, _ in cure.changes]
+    ends = {(path.split(".")[0], path.split(".")[-1]) for path in cures}
+    varied = {(vary.path.split(".")[0], vary.path.split(".")[-1]) for vary in points.vary}
+    if not cures or ends & varied:
+        return None
+    keys = " and ".join(vary.path for vary in points.vary)
+    return f"more of {keys} does not cure it: what limits is the {what.limits[0].kind} {what.limits[0].name}"
 
 
 def _checked(points: Points, targets: Sequence[Target]) -> tuple[Target, ...]:

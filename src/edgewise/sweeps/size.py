@@ -20,7 +20,7 @@ of each seed's own curve; its mean over seeds has an interval.
 """
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import product, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike
 from edgewise.errors import EdgewiseError, ScenarioError
 from edgewise.report.schema import Measure
 from edgewise.report.statistics import Interval, chance_above, mean_interval
+from edgewise.sweeps.limited import deciding
 from edgewise.sweeps.vary import Point, Points, Target, named, price
 
 
@@ -258,8 +259,10 @@ def _meets(points: Points, targets: Sequence[Target], point: Point) -> bool:
 
 
 def _bisected(points: Points, targets: Sequence[Target], values: Sequence[Any]) -> list[Point]:
+    while values and not points.possible((values[-1],)):  # nodes have no room for so much
+        values = values[:-1]
     low, high = -1, len(values) - 1  # low does not meet, high does
-    if not _meets(points, targets, (values[high],)):
+    if not values or not _meets(points, targets, (values[high],)):
         return []
     while high - low > 1:
         middle = (low + high) // 2
@@ -277,9 +280,12 @@ def _border(
     found, most = [], len(second)
     for value in first:
         least = most
+        while least and not points.possible((value, second[least - 1])):
+            least -= 1
+        top = least
         while least and _meets(points, targets, (value, second[least - 1])):
             least -= 1
-        if least < most:
+        if least < top:
             found.append((value, second[least]))
             most = least
     return found
@@ -303,11 +309,14 @@ def in_words(points: Points, targets: Sequence[Target], found: Sequence[Enough])
     """The cheapest choice, how sure it is, and what is next to it; or that there is none."""
     wanted = " and ".join(map(str, targets))
     if not found:
-        dearest = tuple(_by_cost(points, axis)[-1] for axis in range(len(points.vary)))
+        dearest = most_of(points)
         best = [points.interval(dearest, points.labels[0], points.column(target)) for target in targets]
         at = ", ".join(said(target, each) for target, each in zip(targets, best, strict=True))
         end = "least" if len(points.vary) == 1 and points.vary[0].is_load else "most"
-        return [f"no value meets {wanted}: with {as_text(points, dearest)}, the {end}, it is {at}"]
+        said_open = deciding(points, targets, dearest, points.labels[0])
+        more = f"; it {said_open}" if said_open else ""
+        lines = [f"no value meets {wanted}: with {as_text(points, dearest)}, the {end}, it is {at}{more}"]
+        return lines + [f"{as_text(points, point)} cannot be: {why}" for point, why in _too_much(points)]
     cheapest = found[0]
     at = ", ".join(said(target, each) for target, each in zip(targets, cheapest.intervals, strict=True))
     sure = f"sure to {min(cheapest.sure, 0.999):.1%}, {len(points.seeds)} seeds"
@@ -315,6 +324,18 @@ def in_words(points: Points, targets: Sequence[Target], found: Sequence[Enough])
     cost = "" if what == "most" else f", {cheapest.cost:g} {cheapest.unit}"
     text = f"the {what} that meets {wanted}: {as_text(points, cheapest.point)}{cost} ({at}; {sure})"
     return [text, *_beside(points, targets, cheapest.point)]
+
+
+def most_of(points: Points) -> Point:
+    """The dearest point that there can be."""
+    axes = [_by_cost(points, axis) for axis in range(len(points.vary))]
+    every = product(*(reversed(axis) for axis in axes))
+    return next((point for point in every if points.possible(point)), tuple(axis[-1] for axis in axes))
+
+
+def _too_much(points: Points) -> list[tuple[Point, str]]:
+    """The first point beyond the dearest that there can be, and why there cannot."""
+    return list(points.impossible.items())[-1:]
 
 
 def _beside(points: Points, targets: Sequence[Target], point: Point) -> list[str]:
@@ -330,6 +351,8 @@ def _beside(points: Points, targets: Sequence[Target], point: Point) -> list[str
             if _meets(points, targets, less)
             else ("cannot be run" if less in points.impossible else "does not surely")
         )
+        if (said_open := deciding(points, targets, less, points.labels[0])) and less not in points.impossible:
+            what = said_open
         each = [points.interval(less, points.labels[0], points.column(target)) for target in targets]
         at = ", ".join(said(target, one) for target, one in zip(targets, each, strict=True))
         lines.append(f"{as_text(points, less)} {what} ({at})")

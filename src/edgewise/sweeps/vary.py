@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from edgewise.report.decided import as_json, of_json
 from edgewise.report.schema import WORK, Measure, measures_of
 from edgewise.report.statistics import Interval, mean_interval
 from edgewise.report.summary import summary_of
+from edgewise.result import Result
 
 UNITS = {**SECONDS, **BYTES, **BITS_PER_SECOND}
 FINE = 1025  # values of a range that is bisected
@@ -260,14 +261,27 @@ class Points:
         """Of the kind of work that varies, in the runs so far."""
         return measures_of(self.work, self.rows.values())
 
-    def scenario(self, point: Point) -> Scenario:
-        """The scenario at a point.
+    def scenario(self, point: Point, more: Mapping[str, Any] = MappingProxyType({})) -> Scenario:
+        """The scenario at a point, with more changes by path.
 
         Raises:
             ScenarioError: a path does not exist, or a value does not fit; names the nearest.
         """
         chosen = {vary.path: value for vary, value in zip(self.vary, point, strict=True)}
-        return load_scenario(self.source, {**self.changes, **chosen})
+        return load_scenario(self.source, {**self.changes, **chosen, **more})
+
+    def result(self, scenario: Scenario, label: str, seeds: Sequence[int]) -> Result:
+        """All records of a scenario under a policy, which are not kept."""
+        return api.simulated(scenario, self.work, {label: self._makers[label]}, self.held, seeds)
+
+    def possible(self, point: Point) -> bool:
+        """Whether there can be such a scenario; else `impossible` says why not."""
+        if point not in self.impossible:
+            try:
+                self.scenario(point)
+            except ScenarioError as error:
+                self._cannot_run(point, str(error))
+        return point not in self.impossible
 
     @property
     def names(self) -> list[str]:
