@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from edgewise.limits.reach import Reach, WorkerGroup
@@ -65,9 +66,9 @@ def workers(
     at = _entry(scenario, group)
     if room and at is not None and at[1].count != "fill":
         number, spec = at
-        count = int(spec.count) + min(wanted, room)
-        text = f"workers.{number}.count = {count} ({group.variant} at {spec.node or spec.cluster})"
-        return (Cure(text, ((f"workers.{number}.count", count),)),)
+        raised = int(spec.count) + min(wanted, room)
+        text = f"workers.{number}.count = {raised} ({group.variant} at {spec.node or spec.cluster})"
+        return (Cure(text, ((f"workers.{number}.count", raised),)),)
     return nodes(scenario, group, wanted)
 
 
@@ -102,7 +103,8 @@ def _added(
     scenario: Scenario, cluster: ClusterSpec, node: NodeSpec, extra: int
 ) -> tuple[tuple[str, Any], ...]:
     """Beside a node that is called by its name: others with the same workers."""
-    spec, name = scenario.spec, f"{node.name}-more"
+    spec, known = scenario.spec, {each.name for each in cluster.nodes}
+    name = next(name for k in count(1) if (name := f"{node.name}-more-{k}") not in known)
     listed = [each.model_dump(mode="json") for each in cluster.nodes]
     listed.append({**node.model_dump(mode="json"), "name": name, "count": extra})
     given = [each.model_dump(mode="json") for each in spec.workers or ()]
@@ -123,9 +125,9 @@ def _generated(scenario: Scenario, group: WorkerGroup, wanted: int) -> tuple[Cur
         given = getattr(spec, tier, None)
         level = {"access": "access-", "central_office": "office-"}.get(tier, tier.replace("_", "-"))
         if given is not None and group.cluster.startswith(level):
-            count = given.servers + max(math.ceil(wanted * given.servers / max(len(group.workers), 1)), 1)
+            servers = given.servers + max(math.ceil(wanted * given.servers / max(len(group.workers), 1)), 1)
             path = f"topology.{tier}.servers"
-            return (Cure(f"{path} = {count}", ((path, count),)),)
+            return (Cure(f"{path} = {servers}", ((path, servers),)),)
     return ()
 
 

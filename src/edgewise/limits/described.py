@@ -58,6 +58,8 @@ def workers(
     asked = f"{are} {percent(load.share)} busy at the busiest"
     if load.share >= FULL:
         asked = f"{are} full: {percent(load.share)} of what {they} do is asked for"
+    elif load.lost > 0.0:
+        asked += ", so that queries wait for each other longer than their deadlines leave"
     text = f"{all_of} {names} {asked}{since(load.when_s)}"
     raised = cures.workers(scenario, rooms, group, load.share)
     if room:

@@ -2,7 +2,7 @@
 
 A refused stream says why it was. Of those that every suitable worker, or every link, was too full for, each
 counts as asked of these, so that more than all may be asked of them. A query that was answered late counts
-for a link on its way that was full while its stream lasted; else for its worker, if that was full; else for
+for a link on its way that was full while its stream lasted; else for its worker, if that was busy; else for
 its node, if that went down; else for its deadline, if an idle worker there is too slow for it; else for the
 policy, for there was room elsewhere or nothing was full.
 """
@@ -153,9 +153,11 @@ class Losses:
         refused = {code: np.flatnonzero(reasons == text) for code, text in REASONS.items() if text}
         self._too_full(refused[Violation.CAPACITY])
         self._no_way(refused[Violation.LINK])
-        for code in (Violation.TASK, Violation.ACCURACY, Violation.DELAY):
+        for code in (Violation.TASK, Violation.ACCURACY):
             self._unserved(refused[code], self.rejected)
-        self._down(refused[Violation.DOWN], self.rejected)
+        away = self._away(refused[Violation.DELAY])
+        self._unserved(np.setdiff1d(refused[Violation.DELAY], away), self.rejected)
+        self._down(np.union1d(refused[Violation.DOWN], away), self.rejected)
         late = self._late()
         late = np.union1d(late, refused[Violation.POLICY])
         if late.size and (lost := float((self.failed + self.rejected)[late].sum())):
@@ -205,6 +207,22 @@ class Losses:
                 )
             )
 
+    def _away(self, which: Ints) -> Ints:
+        """Streams that would be in time at a worker whose node is down, and nowhere else."""
+        up_at, found = dict[str, bool](), np.zeros(which.size, dtype=np.bool_)
+        changes = [each for each in self.scenario.timeline if isinstance(each, NodeChange)]
+        deadline_s = self.items["deadline_s"].to_numpy()
+        for n in np.argsort(self.streams.open_s[which], kind="stable").tolist() if changes else ():
+            i = int(which[n])
+            while changes and changes[0].at_s <= self.streams.open_s[i]:
+                change = changes.pop(0)
+                up_at[change.node] = change.up
+            need = int(self.streams.need[i])
+            kept = self.reach.able[need] & (self.reach.delay_s[need] <= deadline_s[i])
+            nodes = {node for g in np.flatnonzero(kept).tolist() for node in self.reach.groups[g].nodes}
+            found[n] = any(not up_at.get(node, True) for node in nodes)
+        return which[found]
+
     def _down(self, which: Ints, queries: Floats) -> None:
         """Streams whose nodes were down."""
         downs = [x for x in self.scenario.timeline if isinstance(x, NodeChange) and not x.up]
@@ -235,8 +253,8 @@ class Losses:
                     mine = late[over & (link == one)]
                     self._lose(one, mine, self.failed[mine])
                 left &= ~over
-        for g in np.unique(self.group[late]).tolist():
-            over = left & (self.group[late] == g) & (self.asked[self.links + g][steps].max(axis=1) >= FULL)
+        for g in np.unique(self.group[late]).tolist():  # where queries wait for each other
+            over = left & (self.group[late] == g) & (self.asked[self.links + g][steps].max(axis=1) >= NEAR)
             mine = late[over]
             self._lose(self.links + g, mine, self.failed[mine])
             left &= ~over

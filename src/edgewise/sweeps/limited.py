@@ -100,7 +100,8 @@ def tried(
     for _ in range(ROUNDS):
         limits = now.limits[now.policies[0]]
         cures = [each for one in limits if one.lost > 0.0 for each in one.cures if each.changes]
-        cure = next((each for each in cures if dict(each.changes).items() - _plain(changes).items()), None)
+        new = (each for each in cures if any(changes.get(path) != value for path, value in each.changes))
+        cure = next(new, None)
         if cure is None:
             break
         changes |= dict(cure.changes)
@@ -120,11 +121,6 @@ def tried(
         if met or not targets:
             break
     return found
-
-
-def _plain(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Without lists, which are always new."""
-    return {path: value for path, value in changes.items() if not isinstance(value, list)}
 
 
 def _interval(result: Result, target: Target) -> Interval | None:

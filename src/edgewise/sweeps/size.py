@@ -239,18 +239,19 @@ def _by_cost(points: Points, axis: int) -> list[Any]:
     values, numbers = list(points.vary[axis].values), points.vary[axis].numbers
     start = [vary.values[-1] for vary in points.vary]
 
-    def cost(value: Any) -> float:
+    def cost(value: Any) -> float | None:
         try:
             return price(points.scenario((*start[:axis], value, *start[axis + 1 :])))[0]
         except ScenarioError:
-            return 0.0  # too little for what it is to hold
+            return None  # too little for what it is to hold, or more than there is room for
 
     if numbers is None:
-        return sorted(values, key=cost)
+        return sorted(values, key=lambda value: cost(value) or 0.0)
     if points.vary[axis].is_load:
         return [value for _, value in sorted(zip(numbers, values, strict=True), key=lambda each: -each[0])]
     values = [value for _, value in sorted(zip(numbers, values, strict=True), key=lambda each: each[0])]
-    return values if cost(values[0]) <= cost(values[-1]) else values[::-1]
+    first, last = cost(values[0]), cost(values[-1])
+    return values[::-1] if first is not None and last is not None and first > last else values
 
 
 def _meets(points: Points, targets: Sequence[Target], point: Point) -> bool:
@@ -259,8 +260,7 @@ def _meets(points: Points, targets: Sequence[Target], point: Point) -> bool:
 
 
 def _bisected(points: Points, targets: Sequence[Target], values: Sequence[Any]) -> list[Point]:
-    while values and not points.possible((values[-1],)):  # nodes have no room for so much
-        values = values[:-1]
+    values = values[: _fitting(points, (), values)]  # nodes have no room for more
     low, high = -1, len(values) - 1  # low does not meet, high does
     if not values or not _meets(points, targets, (values[high],)):
         return []
@@ -279,10 +279,7 @@ def _border(
     """By values of the first key the least of the second that meets, where more of the first saves some."""
     found, most = [], len(second)
     for value in first:
-        least = most
-        while least and not points.possible((value, second[least - 1])):
-            least -= 1
-        top = least
+        top = least = _fitting(points, (value,), second[:most])
         while least and _meets(points, targets, (value, second[least - 1])):
             least -= 1
         if least < top:
@@ -328,14 +325,34 @@ def in_words(points: Points, targets: Sequence[Target], found: Sequence[Enough])
 
 def most_of(points: Points) -> Point:
     """The dearest point that there can be."""
-    axes = [_by_cost(points, axis) for axis in range(len(points.vary))]
-    every = product(*(reversed(axis) for axis in axes))
-    return next((point for point in every if points.possible(point)), tuple(axis[-1] for axis in axes))
+    *others, last = [_by_cost(points, axis) for axis in range(len(points.vary))]
+    for before in product(*(reversed(axis) for axis in others)):
+        if many := _fitting(points, before, last):
+            return (*before, last[many - 1])
+    return (*(axis[-1] for axis in others), last[-1])
+
+
+def _fitting(points: Points, before: Point, values: Sequence[Any]) -> int:
+    """How many values of the last key there can be, from the cheapest on: nodes may have no room for more."""
+    if not values or points.possible((*before, values[-1])):
+        return len(values)
+    low, high = 0, len(values) - 1  # so many do, if any; more do not
+    while low < high:
+        middle = (low + high + 1) // 2
+        if points.possible((*before, values[middle - 1])):
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _too_much(points: Points) -> list[tuple[Point, str]]:
     """The first point beyond the dearest that there can be, and why there cannot."""
-    return list(points.impossible.items())[-1:]
+    places = [vary.values for vary in points.vary]
+    order = {
+        each: [all_.index(v) for all_, v in zip(places, each, strict=True)] for each in points.impossible
+    }
+    return [(each, points.impossible[each]) for each in sorted(order, key=order.__getitem__)[:1]]
 
 
 def _beside(points: Points, targets: Sequence[Target], point: Point) -> list[str]:
