@@ -8,6 +8,7 @@ import pytest
 
 import edgewise as ew
 from edgewise import sweeps
+from edgewise.limits.checked import Checked
 from edgewise.limits.words import Limit, in_words
 from edgewise.model.scenario import parse_scenario
 from edgewise.sweeps.limited import deciding
@@ -204,3 +205,28 @@ def test_simulate_and_its_report_say_what_limits(tmp_path):
     done = edgewise("simulate", file, "--json", "--out", "run", cwd=tmp_path)
     found = json.loads(done.stdout)
     assert found["limits"]["least-impedance"][0]["kind"] == "link" and found["tried"] == []
+
+
+def test_sources_are_limited_by_their_names():
+    """Six cameras of 2 Mbit/s each send 12 of 10 Mbit/s; a seventh asks for what nothing can."""
+    data = world(wan="10Mbps")
+    camera = {
+        "task": "detection",
+        "rate_qps": 5,
+        "size_bytes": 50e3,
+        "deadline_s": "200ms",
+        "min_accuracy": 40,
+    }
+    data["streams"] = {"sources": [{"name": "yard", "count": 6, **camera},
+                                   {"name": "odd", **camera, "min_accuracy": 60}]}  # fmt: skip
+    built = parse_scenario(data, "planted")
+    found = Checked(built)
+    assert not found.servable and [each.name for each in found.unserved] == ["odd"]
+    assert found.unserved[0].cures[-1].changes == (("streams.sources.odd.min_accuracy", 50.0),)
+    link = next(each for each in found.limits if each.kind == "link")
+    assert link.name == "wan:up" and link.share == pytest.approx(1.2)
+    result = ew.simulate(built, seeds=(0, 1))
+    (limits,) = result.limits.values()
+    by = {each.kind: each for each in limits}
+    assert by["variant"].name == "odd" and by["variant"].lost == pytest.approx(1 / 7, rel=0.01)
+    assert by["link"].name == "wan:up" and by["link"].share == pytest.approx(1.2, rel=0.01)

@@ -71,7 +71,8 @@ class Checked:
     @cached_property
     def reach(self) -> Reach | None:
         """Of its streams, if it has some."""
-        return reach_of(self.scenario) if self.scenario.streams.applications else None
+        found = reach_of(self.scenario) if self.scenario.topology.sites else None
+        return found if found is not None and found.needs else None
 
     @cached_property
     def _offer(self) -> Offer | None:

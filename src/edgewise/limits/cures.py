@@ -182,17 +182,24 @@ def variants(
     return (Cure(text, (("workers", added),)),)
 
 
-def accuracy(of: str, best: float) -> Cure:
+def _asker(scenario: Scenario, of: str) -> str:
+    """Where an application or a source stands."""
+    sources = {each.name for each in scenario.streams.sources}
+    return f"streams.{'sources' if of in sources else 'applications'}.{of}"
+
+
+def accuracy(scenario: Scenario, of: str, best: float) -> Cure:
     """What there is will do."""
-    path = f"streams.applications.{of}.min_accuracy"
+    path = f"{_asker(scenario, of)}.min_accuracy"
     return Cure(f"{path} = {best:g}, the best there is", ((path, best),))
 
 
-def deadline(of: str, needed_s: float, ends_s: tuple[float, float]) -> Cure:
+def deadline(scenario: Scenario, of: str, needed_s: float, ends_s: tuple[float, float]) -> Cure:
     """A longer one."""
-    path, least = f"streams.applications.{of}.deadline_s", rounded_up(needed_s * 1.02)
-    value = [least, max(least, ends_s[1])]
-    said = took(least) if value[0] == value[1] else f"{took(least)} to {took(value[1])}"
+    path, least = f"{_asker(scenario, of)}.deadline_s", rounded_up(needed_s * 1.02)
+    most = max(least, ends_s[1])
+    value: Any = least if least == most else [least, most]
+    said = took(least) if least == most else f"{took(least)} to {took(most)}"
     return Cure(f"{path} = {said}", ((path, value),))
 
 

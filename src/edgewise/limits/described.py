@@ -94,7 +94,7 @@ def unserved(reach: Reach, rooms: Mapping[str, NodeRoom], needs: Sequence[int], 
         else:
             why = f"it wants an accuracy of {asked.min_accuracy:g}, the best worker has {best:g}"
         found = cures.variants(reach, rooms, need)
-        found += () if best is None else (cures.accuracy(asked.of, best),)
+        found += () if best is None else (cures.accuracy(reach.scenario, asked.of, best),)
         text = f"no variant can serve {asked.of}{where}: {why}{lost}"
         return Limit("variant", asked.of, None, load.lost, load.when_s, text, found)
     least_s, (low_s, high_s) = float(reach.delay_s[need, nearest]), asked.deadline_s
@@ -105,7 +105,10 @@ def unserved(reach: Reach, rooms: Mapping[str, NodeRoom], needs: Sequence[int], 
         what = f"no worker can keep {asked.of}'s deadlines below {took(least_s)}{where}"
         by = f"deadlines are {_range(asked.deadline_s)}"
     text = f"{what}: the fastest that is accurate enough, {group.name}, takes {took(least_s)}, {by}{lost}"
-    found = (*cures.variants(reach, rooms, need), cures.deadline(asked.of, least_s, asked.deadline_s))
+    found = (
+        *cures.variants(reach, rooms, need),
+        cures.deadline(reach.scenario, asked.of, least_s, asked.deadline_s),
+    )
     return Limit("deadline", asked.of, least_s / low_s, load.lost, load.when_s, text, found)
 
 

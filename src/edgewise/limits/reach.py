@@ -17,7 +17,7 @@ from edgewise.model.scenario import Scenario
 
 
 class Need(NamedTuple):
-    """What an application asks for at a site; its deadlines lie in a range."""
+    """What an application or a source asks for at a site; its deadlines lie in a range."""
 
     site: int
     of: str
@@ -56,7 +56,7 @@ class Reach:
     Attributes:
         scenario: whose they are.
         world: its workers as arrays.
-        needs: K, sites first.
+        needs: K.
         groups: G.
         group: (W,) of each worker.
         able: (K, G) of the same task, and accurate enough.
@@ -124,14 +124,24 @@ def reach_of(scenario: Scenario) -> Reach:
 
 
 def needs_of(scenario: Scenario) -> tuple[Need, ...]:
-    """What each application asks for at each site, sites first."""
-    return tuple(
+    """What each application, and each source, asks for at each of its sites."""
+    clients = tuple(
         Need(
             site, each.name, each.task, each.min_accuracy, each.size_bytes, each.answer_bytes, each.deadline_s
         )
         for site in range(len(scenario.topology.sites))
         for each in scenario.streams.applications
+        if each.weight > 0.0
     )
+    return clients + tuple(
+        Need(
+            site, each.name, each.task, each.min_accuracy, each.size_bytes, each.answer_bytes,
+            (each.deadline_s, each.deadline_s),
+        )
+        for each in scenario.streams.sources
+        for site in each.sites
+        if each.count
+    )  # fmt: skip
 
 
 def _group(world: World, workers: Ints) -> WorkerGroup:
