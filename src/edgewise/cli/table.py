@@ -16,6 +16,7 @@ class Verb(NamedTuple):
 
 PANELS: dict[str, dict[str, Verb]] = {
     "Simulate": {
+        "init": Verb("init", "Write a scenario to begin with, explained in comments."),
         "scenarios": Verb("verbs", "List the shipped scenarios, by the work that they hold."),
         "check": Verb(
             "check",
