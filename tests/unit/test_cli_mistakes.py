@@ -58,6 +58,7 @@ MISTAKES = [
     ),
     ("simulate campus-small --set services.offered=[{}]", "services.offered[0].name: is missing; add it (Unique among the services; "),
     ("simulate kais-live --set services.offered.0.initial=9999999", "too large; use at most 1000000"),
+    ("init --deadline soon", "deadline_s"),
     ("check nope", "no such file"),
     ("check tiny --policy nope=x", "unknown decision 'nope'"),
     ("policies nope", "unknown decision 'nope'"),

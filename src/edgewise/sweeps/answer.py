@@ -36,7 +36,7 @@ from edgewise.report.statistics import Interval
 from edgewise.report.style import COLOURS, INK, MARKERS, legend_below, new_axes, png
 from edgewise.result import said_alike
 from edgewise.sweeps import size as sizing
-from edgewise.sweeps.limited import Limited, limited
+from edgewise.sweeps.limited import LimitedPoint, limited
 from edgewise.sweeps.size import Enough, Knee
 from edgewise.sweeps.vary import KEPT, Point, Points, Target
 
@@ -159,7 +159,7 @@ class Answer:
     found: Sequence[Knee] | Sequence[Enough]
     sentences: tuple[str, ...]
     command: str = ""
-    limited: tuple[Limited, ...] = ()
+    limited: tuple[LimitedPoint, ...] = ()
 
     @property
     def table(self) -> pa.Table:
@@ -375,12 +375,12 @@ def _beyond(points: Points, knee: Knee) -> Any:
     return points.vary[0].values[0 if knee.kind == "from" else -1]
 
 
-def _not_raised(points: Points, what: Limited) -> str | None:
+def _not_raised(points: Points, what: LimitedPoint) -> str | None:
     """That the keys that were varied do not raise what limits."""
     cures = [path for limit in what.limits[:1] for cure in limit.cures[:1] for path, _ in cure.changes]
     ends = {(path.split(".")[0], path.split(".")[-1]) for path in cures}
     varied = {(vary.path.split(".")[0], vary.path.split(".")[-1]) for vary in points.vary}
-    if not cures or ends & varied:
+    if not cures or ends & varied or any(vary.is_load for vary in points.vary):
         return None
     keys = " and ".join(vary.path for vary in points.vary)
     return f"more of {keys} does not cure it: what limits is the {what.limits[0].kind} {what.limits[0].name}"

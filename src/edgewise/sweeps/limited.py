@@ -31,7 +31,7 @@ class Try(NamedTuple):
     met: bool | None
 
 
-class Limited(NamedTuple):
+class LimitedPoint(NamedTuple):
     """What limits at a point.
 
     Attributes:
@@ -57,7 +57,7 @@ class Limited(NamedTuple):
         }
 
 
-def limited(points: Points, targets: Sequence[Target], point: Point, label: str, cure: bool) -> Limited:
+def limited(points: Points, targets: Sequence[Target], point: Point, label: str, cure: bool) -> LimitedPoint:
     """Run a point once more, with few seeds, and say what limits it; `cure`: try what would help."""
     seeds = points.seeds[:SEEDS]
     result = points.result(points.scenario(point), label, seeds)
@@ -74,7 +74,7 @@ def limited(points: Points, targets: Sequence[Target], point: Point, label: str,
             )
         )
         lines += [each.text for each in tries]
-    return Limited(point, label, found, tries, tuple(lines))
+    return LimitedPoint(point, label, found, tries, tuple(lines))
 
 
 def tried(

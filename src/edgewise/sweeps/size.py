@@ -368,11 +368,10 @@ def _beside(points: Points, targets: Sequence[Target], point: Point) -> list[str
             if _meets(points, targets, less)
             else ("cannot be run" if less in points.impossible else "does not surely")
         )
-        if (said_open := deciding(points, targets, less, points.labels[0])) and less not in points.impossible:
-            what = said_open
+        said_open = None if less in points.impossible else deciding(points, targets, less, points.labels[0])
         each = [points.interval(less, points.labels[0], points.column(target)) for target in targets]
         at = ", ".join(said(target, one) for target, one in zip(targets, each, strict=True))
-        lines.append(f"{as_text(points, less)} {what} ({at})")
+        lines.append(f"{as_text(points, less)} {what} ({at})" + (f"; it {said_open}" if said_open else ""))
     if not lines and len(points.vary) == 1 and points.vary[0].is_load:
         return ["it is the most that was allowed: more may meet it, too"]
     return lines or ["it is the cheapest that was allowed: cheaper ones may meet it, too"]
