@@ -56,7 +56,10 @@ MISTAKES = [
         "simulate campus-small --set timeline.0.node=x",
         "unknown node 'x'; use one of: hall-0, hall-1, hall-2, ",
     ),
-    ("simulate campus-small --set services.offered=[{}]", "services.offered[0].name: is missing; add it (Unique among the services; "),
+    (
+        "simulate campus-small --set services.offered=[{}]",
+        "services.offered[0].name: is missing; add it (Unique among the services; ",
+    ),
     ("simulate kais-live --set services.offered.0.initial=9999999", "too large; use at most 1000000"),
     ("init --deadline soon", "deadline_s"),
     ("check nope", "no such file"),
