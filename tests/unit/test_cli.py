@@ -81,7 +81,7 @@ def test_schema_is_json_and_lists_print(tmp_path):
         (["replay", "nowhere"], "nowhere: no recording"),
         (["up", "tiny", "--models", "nowhere"], "--models nowhere: no such folder"),
         (
-            ["simulate", "split-inception", "--set", "graphs.0.rate_qps=1e9"],
+            ["simulate", "split-inception", "--set", "graphs.0.rate_qps=1e6"],
             "servers and there are 10",
         ),
     ],
