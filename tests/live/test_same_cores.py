@@ -227,7 +227,7 @@ def test_cores_of_two_gateways_decide_the_same_again(told):
     sent = {each.replica for each in found if isinstance(each, Send)}
     assert any("@cloud" in name for name in sent) and len(sent) > 3
     assert {type(each) for each in found} >= {Drop, Send, ReplicaChanged, ReplicaTold, RequestReturned}
-    assert any(isinstance(each, RequestReturned) and each.lost for each in found)
+    assert any(isinstance(each, RequestReturned) and each.how == "lost" for each in found)
 
 
 def test_streams_of_two_gateways_are_bound_the_same_again(told):

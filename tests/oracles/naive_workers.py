@@ -12,7 +12,6 @@ from edgewise.core.dispatch.events import (
     ReplicaTold,
     RequestAgain,
     RequestArrived,
-    RequestEnded,
     RequestReturned,
     Send,
     Wait,
@@ -181,7 +180,7 @@ class NaiveWorkers:
     def obey(self, now_s, i, commands):
         (command,), row = commands, self.requests[i]
         if isinstance(command, Wait):
-            self.push(now_s + self.system.slot_s, AGAIN, self.again, i)
+            self.push(command.until_s, AGAIN, self.again, i)
         elif isinstance(command, Send):
             self.up_free_s = max(now_s, self.up_free_s) + 8 * row.payload_bytes / self.system.wan_bps
             there_s = self.system.delay_s[row.site, 0] - self.back_s(i)
@@ -189,7 +188,6 @@ class NaiveWorkers:
             self.push(self.up_free_s + there_s, REACHED, self.reach, i)
         else:
             self.outcome[i] = ("dropped", now_s)
-            self.cores[row.site].handle(RequestEnded(now_s, i, "dropped"))
 
     def reach(self, now_s, i):
         if self.at[i] in self.down:
@@ -213,13 +211,11 @@ class NaiveWorkers:
 
     def returned(self, now_s, w, i, how, took_s, queued):
         core, answered = self.cores[self.requests[i].site], how == "ended"
-        core.handle(RequestReturned(now_s, i, answered, took_s, how == "lost"))
+        commands = core.handle(RequestReturned(now_s, i, "answered" if answered else how, took_s))
         if answered:
             core.handle(ReplicaTold(now_s, self.world.worker_names[w], queued))
-        if how == "lost":
-            self.again(now_s, i)
-        else:
-            core.handle(RequestEnded(now_s, i, None if answered else "dropped"))
+        if commands:
+            self.obey(now_s, i, commands)
 
     # news
 

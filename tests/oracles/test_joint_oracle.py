@@ -14,7 +14,7 @@ from naive_joint import Clock, Decided, Jobs, Pipelines
 from naive_messages import Queries, Streams
 from naive_requests import Requests
 
-from edgewise.core.dispatch.events import RequestAgain, RequestArrived
+from edgewise.core.dispatch.events import RequestAgain, RequestArrived, RequestReturned
 from edgewise.core.split import closed
 from edgewise.core.split.core import QueryArrived, QueryLost
 from edgewise.model.pipelines import network_of
@@ -53,7 +53,7 @@ def decisions(run):
     """By request, (time, command) of each decision on it."""
     found = {}
     for _, event, commands in run.parts["services"].sites.log if "services" in run.parts else ():
-        if isinstance(event, RequestArrived | RequestAgain):
+        if isinstance(event, RequestArrived | RequestAgain | RequestReturned) and commands:
             found.setdefault(event.request, []).append((event.time_s, commands[0]))
     return found
 
@@ -187,8 +187,10 @@ def happened(run, rows, naive):
         answered=sum(map(len, naive.streams.delays)),
     )
     if naive.requests is not None:
-        again = (type(event).__name__ for _, event, _ in run.parts["services"].sites.log)
-        found["requests_again"] = sum(name == "RequestAgain" for name in again)
+        log = run.parts["services"].sites.log
+        found["requests_again"] = sum(
+            bool(said) and not isinstance(event, RequestArrived) for _, event, said in log
+        )
         found["images"] = naive.requests.pulled
     if naive.pipelines is not None:
         found["pipelines_moved"] = sum(naive.pipelines.moves)

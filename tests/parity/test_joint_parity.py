@@ -125,7 +125,7 @@ def test_two_gateways_send_requests_as_simulated(told):
         known = replace(services, service_s=core.services.service_s)
         live = RequestCore(known, core.site, policy, core.seed)
         assert same(live, log) >= {ReplicaTold, RequestReturned, Send}
-        lost += sum(isinstance(event, RequestReturned) and event.lost for event, _, _ in log)
+        lost += sum(isinstance(event, RequestReturned) and event.how == "lost" for event, _, _ in log)
         sent |= {each.replica for _, _, commands in log for each in commands if isinstance(each, Send)}
     assert len(sent) > 6 and lost > 0
 

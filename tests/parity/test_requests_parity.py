@@ -14,7 +14,6 @@ from edgewise.core.dispatch.events import (
     ReplicaForgotten,
     ReplicaTold,
     RequestArrived,
-    RequestEnded,
     RequestReturned,
 )
 from edgewise.core.dispatch.requests import RequestCore
@@ -132,8 +131,7 @@ def station_of(gateway, view, b):
     what = service, float(view.head_deadline_s[0, b]), float(view.head_payload_bytes[0, b])
     number = int(view.head[0, b])
     (sent,) = gateway.handle(RequestArrived(now_s, number, *what))
-    gateway.handle(RequestReturned(now_s, number))
-    gateway.handle(RequestEnded(now_s, number, "failed"))
+    assert gateway.handle(RequestReturned(now_s, number, "failed")) == []
     return gateway.replicas[sent.replica].station
 
 

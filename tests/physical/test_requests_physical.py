@@ -20,7 +20,6 @@ from edgewise.core.dispatch.events import (
     ReplicaTold,
     RequestAgain,
     RequestArrived,
-    RequestEnded,
     RequestReturned,
     Send,
 )
@@ -239,5 +238,5 @@ def test_gateways_that_learn_what_requests_take_send_them_as_simulated_ones_do()
 def test_gateways_hear_of_what_is_too_late_where_it_waits_when_simulated_ones_do():
     pairs = both(asked(100, (3, 6)), 5, "greedy")
     events = [event for one, _ in pairs for event, _ in one]
-    assert sum(isinstance(each, RequestEnded) and each.outcome == "dropped" for each in events) > 100
+    assert sum(isinstance(each, RequestReturned) and each.how == "dropped" for each in events) > 100
     assert [match_rate(one, other) for one, other in pairs] == [1.0, 1.0]

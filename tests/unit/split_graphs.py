@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from edgewise.core.split import Ledger, SplitView, book, checked, work_of
+from edgewise.core.split import Ledger, SplitView, checked, give, work_of
 from edgewise.model.work import Edge, Task, TaskGraph
 
 
@@ -24,7 +24,8 @@ def placed(policy, work_ops, query, job, ledger):
     """(T,) servers of a query, which is booked."""
     view = SplitView(query, job, ledger, np.ones(ledger.tasks.size, dtype=bool))
     servers = checked(policy, view, work_ops.size)
-    book(ledger, servers, work_ops)
+    for server, ops in zip(servers, work_ops, strict=True):
+        give(ledger, server, ops)
     return servers
 
 

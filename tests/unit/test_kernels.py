@@ -298,7 +298,7 @@ requests = core.RequestCore(served, 0, request_policy, 1)
 for replica in requests.replicas.values():
     replica.up = True
 requests.handle(events.RequestArrived(0.0, 0, 0, 1e6, 1.0))
-requests.handle(events.RequestReturned(0.1, 0, True, 0.1))
+requests.handle(events.RequestReturned(0.1, 0, "answered", 0.1))
 requests.report()
 print("done")
 """

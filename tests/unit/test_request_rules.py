@@ -5,7 +5,7 @@ import pytest
 
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.dispatch.events import Drop, ReplicaChanged, RequestArrived, RequestEnded, Send
+from edgewise.core.dispatch.events import Drop, ReplicaChanged, RequestArrived, Send
 from edgewise.core.dispatch.request_rules import SLACK_S, in_time, least_way_s, too_late
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.orchestrate import new_view
@@ -58,5 +58,4 @@ def test_a_site_drops_what_no_replica_of_its_service_could_end_in_time(services)
     core.handle(near)
     (sent,) = core.handle(RequestArrived(0.0, 2, 0, need_s - 1e-6, 10e3))  # now there is somebody nearer
     assert isinstance(sent, Send)
-    core.handle(RequestEnded(0.0, 0, "dropped"))
     core.validate()

@@ -10,10 +10,10 @@ import pytest
 from edgewise import policies
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.core.dispatch.events import (
+    Drop,
     ReplicaChanged,
     ReplicaForgotten,
     ReplicaTold,
-    RequestAgain,
     RequestArrived,
     RequestEnded,
     RequestReturned,
@@ -394,8 +394,9 @@ def ask(core, service, left_s=1.0, size_bytes=100.0):
     number = next(NUMBERS)
     (command,) = core.handle(RequestArrived(5.0, number, service, 5.0 + left_s, size_bytes))
     if isinstance(command, Send):
-        core.handle(RequestReturned(5.0, number))
-    core.handle(RequestEnded(5.0, number, "failed"))
+        assert core.handle(RequestReturned(5.0, number, "failed")) == []
+    elif isinstance(command, Wait):
+        assert core.handle(RequestEnded(5.0, number)) == []
     return command._replace(request=-1)
 
 
@@ -423,11 +424,9 @@ def test_requests_that_are_under_way_count_until_they_return(site):
     assert core.replicas["a"].mine == 1 and core.view().busy[0, 1, CAMERA] == 1
     core.handle(ReplicaTold(1.0, "a", 3))
     assert core.replicas["a"].others == 2 and core.view().waiting[0, 1, CAMERA] == 2
-    core.handle(RequestReturned(1.5, -5, answered=True, took_s=0.1))
-    core.handle(RequestEnded(1.5, -5))
+    assert core.handle(RequestReturned(1.5, -5, "answered", 0.1)) == []
     core.handle(RequestArrived(1.5, -6, CAMERA, 1.6, 100.0))
-    core.handle(RequestReturned(1.7, -6, answered=True, took_s=0.1))
-    core.handle(RequestEnded(1.7, -6))
+    core.handle(RequestReturned(1.7, -6, "answered", 0.1))
     assert (core.ended["in_time"][CAMERA], core.ended["late"][CAMERA], core.arrived[CAMERA]) == (1, 1, 2)
     core.handle(ReplicaForgotten(2.0, "a"))
     assert "a" not in core.replicas
@@ -437,8 +436,13 @@ def test_a_request_whose_replica_is_lost_goes_to_another(site):
     core = site("closest")
     put(core, "a")
     assert core.handle(RequestArrived(1.0, -5, CAMERA, 3.0, 100.0)) == [Send(-5, "a")]
-    core.handle(RequestReturned(1.1, -5, lost=True))
-    assert core.handle(RequestAgain(1.1, -5)) == [Send(-5, "camera@cloud")]
+    assert core.handle(RequestReturned(1.1, -5, "lost")) == [Send(-5, "camera@cloud")]
+    put(core, "b")
+    assert core.handle(RequestReturned(1.2, -5, "lost")) == [Send(-5, "b")]
+    (given_up,) = core.handle(RequestReturned(1.3, -5, "lost"))
+    assert isinstance(given_up, Drop) and not given_up.late and "3 replicas were lost" in given_up.reason
+    assert core.ended["dropped"][CAMERA] == 1
+    assert core.said == {"sent": 1, "resent": 2, "kept": 0, "refused": 0, "given_up": 1}
 
 
 def test_without_time_or_replicas_a_request_is_refused_and_why_is_said(site):
@@ -458,7 +462,7 @@ def test_a_policy_may_hold_a_request_and_one_that_fails_is_replaced_by_the_cloud
     put(core, "a")
     policy, guard = core.adviser.policy, core.adviser.guard
     policy.decide = lambda view: np.full(view.site.shape, HOLD)
-    assert ask(core, CAMERA) == Wait(-1)
+    assert ask(core, CAMERA) == Wait(-1, 5.0 + core.services.spec.slot_s)
     policy.decide = lambda view: 1 / 0
     assert {ask(core, CAMERA) for _ in range(3)} == {Send(-1, "camera@cloud")}
     assert guard.faults == {"raised ZeroDivisionError": 3} and not guard.new
@@ -487,16 +491,14 @@ def test_measured_times_move_the_estimates(site):
     for number in range(-60, -10):
         core.handle(RequestArrived(0.0, number, CAMERA, 9.0, 0.0))
         core.replicas["camera@cloud"].mine += 1  # somebody else's: not a time of service
-        core.handle(RequestReturned(0.5, number, answered=True, took_s=0.1))
+        core.handle(RequestReturned(0.5, number, "answered", 0.1))
         core.replicas["camera@cloud"].mine -= 1
-        core.handle(RequestEnded(0.5, number))
     assert core.view().cloud_delay_s[0] == pytest.approx(0.4, rel=1e-3)
     put(core, "a")
     core.adviser.policy.decide = lambda view: np.full(view.site.shape, 1)
     for number in range(-10, 0):
         core.handle(RequestArrived(0.0, number, CAMERA, 9.0, 0.0))
-        core.handle(RequestReturned(0.3, number, answered=True, took_s=0.25))
-        core.handle(RequestEnded(0.3, number))
+        core.handle(RequestReturned(0.3, number, "answered", 0.25))
     assert core.service_s[CAMERA] == pytest.approx(0.25, rel=0.1)
     assert core.service_s[PLATES] == pytest.approx(0.03)
 

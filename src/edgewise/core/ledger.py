@@ -14,9 +14,8 @@ import numpy as np
 from edgewise.arrays import Floats, Ints, Records, records
 from edgewise.core.compiled import inner, kernel
 from edgewise.errors import CapacityError
-from edgewise.model.topology import KINDS, Node, Resources
+from edgewise.model.topology import KINDS, TOLERANCE as TOLERANCE, Node, Resources
 
-TOLERANCE = 1e-9  # relative; sums of floats may miss a full node by rounding
 HOLE, ROWS_AT_FIRST = -1, 16
 _EACH = (len(KINDS),)
 NODE = np.dtype([("total", "f8", _EACH), ("reserved", "f8", _EACH)])
@@ -28,7 +27,10 @@ HOLD = np.dtype(
 
 @kernel(allocates=False)
 def has_room(need: float, free: float, total: float) -> bool:
-    """Whether so much of one resource is free, up to rounding; for every kind of work and every engine."""
+    """Whether so much of one resource is free, up to rounding; for every kind of work and every engine.
+
+    On arrays it is `model.topology.have_room`.
+    """
     return free >= need - TOLERANCE * max(total, 1.0)
 
 

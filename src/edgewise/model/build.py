@@ -7,6 +7,8 @@ Forbidden here: I/O, and stopping at the first problem: they are collected in a 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from edgewise.model.grammar.places import (
     CatalogSpec,
     ClusterSpec,
@@ -33,6 +35,7 @@ from edgewise.model.topology import (
     Topology,
     Variant,
     Worker,
+    have_room,
 )
 from edgewise.model.ways import build_cables, build_links, build_ways, check_over
 
@@ -197,7 +200,6 @@ def _cluster(name: str, spec: ClusterSpec) -> Cluster:
 
 
 Placed = list[tuple[str, str]]  # (variant, node)
-ROUNDING = 1e-9  # relative, so that ten workers of 0.1 cores fit one core
 MOST_WORKERS = 100_000
 
 
@@ -244,8 +246,8 @@ def _where(spec: WorkerSpec, clusters: Sequence[Cluster]) -> list[list[str]]:
 
 
 def fits(need: Sequence[float], left: Sequence[float], total: Sequence[float]) -> bool:
-    """Whether `need` is left, up to rounding."""
-    return all(n <= have + ROUNDING * all_ for n, have, all_ in zip(need, left, total, strict=True))
+    """Whether `need` is left, up to rounding: ten workers of 0.1 cores fit one core."""
+    return bool(have_room(np.array(need), np.array(left), np.array(total)).all())
 
 
 def _does_not_fit(

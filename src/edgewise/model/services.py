@@ -22,13 +22,12 @@ from edgewise.model.grammar.services import (
 from edgewise.model.kinds import meant, places_named
 from edgewise.model.orchestration import System
 from edgewise.model.problems import known, unique
-from edgewise.model.topology import Catalog, Node, Resources, Topology
+from edgewise.model.topology import Catalog, Node, Resources, Topology, have_room
 from edgewise.model.work import variant_holds
 
 if TYPE_CHECKING:
     from edgewise.model.scenario import Scenario
 
-ROOM = 1 + 1e-9  # sums of floats may miss a full node by rounding
 DISK_BYTES = 1e12  # of nodes that state none
 LAYER_BYTES = 1.0  # a variant's image that has no size: its file is on every machine, nothing is pulled
 
@@ -165,11 +164,12 @@ def first_replicas(counts: Sequence[int], needs: Floats, free: Floats) -> Ints:
         needs: (S, 2) memory and cores of a replica; or (S,) memory.
         free: (N, 2) of each node; or (N,) memory.
     """
-    needs, left = needs.reshape(len(needs), -1), free.reshape(len(free), -1).copy()
+    needs, total = needs.reshape(len(needs), -1), free.reshape(len(free), -1)
+    left = total.copy()
     placed = np.zeros((len(left), len(needs)), dtype=np.int64)
     for s, count in enumerate(counts):
         for _ in range(count):
-            fits = (needs[s] <= left * ROOM).all(axis=1)
+            fits = have_room(needs[s], left, total).all(axis=1)
             if fits.any():
                 n = int(np.where(fits, left[:, 0], -1.0).argmax())
                 placed[n, s] += 1
@@ -187,7 +187,7 @@ def spread(room: Floats, needs: Floats) -> Ints:
     placed = np.zeros((len(room), len(needs)), dtype=np.int64)
     following = 0
     for n, left in enumerate(room):
-        while np.all(needs[following] <= left * ROOM):
+        while have_room(needs[following], left, room[n]).all():
             placed[n, following] += 1
             left = left - needs[following]
             following = (following + 1) % len(needs)
@@ -365,7 +365,7 @@ def _check_room(spec: ServicesSpec, catalog: Catalog, system: System, problems: 
         k = mine.stop
         for what, needs, has in held:
             most = has[first:].max(), has[:first].max()
-            if needs[mine].max() > min(most) * ROOM:
+            if not have_room(needs[mine].max(), min(most), min(most)):
                 problems.append(
                     f"services.offered[{i}]: a replica of {service.name!r} holds {needs[mine].max():g} "
                     f"{what}, nodes have up to {most[0]:g}, machines of the cloud {most[1]:g}; "

@@ -7,9 +7,15 @@ from typing import overload
 
 import numpy as np
 
-from edgewise.arrays import Floats
+from edgewise.arrays import Bools, Floats
 
 KINDS = ("cpu_cores", "memory_bytes", "accelerator_memory_bytes", "storage_bytes")
+TOLERANCE = 1e-9  # relative; sums of floats may miss what a node has by rounding
+
+
+def have_room(need: Floats, free: Floats, total: Floats) -> Bools:
+    """Whether so much is free of what there is in all, up to rounding: the ledger's rule, on arrays."""
+    return np.asarray(free >= need - TOLERANCE * np.maximum(total, 1.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,34 +161,33 @@ class RequestArrived(NamedTuple):
 
 
 class RequestAgain(NamedTuple):
-    """A request that was held, or whose replica was lost, asks again."""
+    """A request that was kept asks again."""
 
     time_s: float
     request: int
 
 
 class RequestReturned(NamedTuple):
-    """A replica's answer came back, or its replica is lost.
+    """A replica's answer came back, or what there is in its place.
 
     Attributes:
-        answered: it was served.
+        how: "answered"; "lost": nobody is there, the replica counts as down until it is seen up, and the
+            request asks anew; "dropped": it was not worked on, for lack of time or room; "failed". But for
+            "lost" the request is over.
         took_s: time at the replica, as that says; 0 where it does not.
-        lost: nobody is there; the replica counts as down until it is seen up.
     """
 
     time_s: float
     request: int
-    answered: bool = False
+    how: str
     took_s: float = 0.0
-    lost: bool = False
 
 
 class RequestEnded(NamedTuple):
-    """What became of a request: an outcome, or None where it was answered and its deadline judges."""
+    """Nobody waits any more for a request that is not at a replica."""
 
     time_s: float
     request: int
-    outcome: str | None = None
 
 
 class RequestTurnedAway(NamedTuple):
@@ -225,7 +224,7 @@ class ReplicaTold(NamedTuple):
 
 
 class ReplicaForgotten(NamedTuple):
-    """A replica is no more."""
+    """A replica is listed no more: it gets no requests, and is forgotten once it has none of this site."""
 
     time_s: float
     name: str
@@ -251,13 +250,14 @@ class Send(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Keep the request for a slot, then have it ask again."""
+    """Keep the request until then, and have it ask again."""
 
     request: int
+    until_s: float
 
 
 class Drop(NamedTuple):
-    """Do not serve the request; `late`: because it cannot end in time, else nobody is there."""
+    """Do not serve the request, which is over; `late`: as it cannot end in time, else nobody is there."""
 
     request: int
     reason: str

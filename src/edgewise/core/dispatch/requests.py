@@ -4,11 +4,13 @@ One core stands at each site and decides alone: the policy sees the view that it
 world, with this site's request as the only head. Counts of the site's own requests are exact, those of others
 are what replicas last said. Forbidden here: I/O, clocks, async. A request is in one of three states:
 
-    unknown ──RequestArrived──▶ waiting ──Send──▶ sent ──RequestEnded──▶ unknown
-                                  ▲  │ Wait, Drop   │ RequestReturned
-                                  └──┴──────────────┘ RequestAgain
+    unknown ──RequestArrived──▶ waiting ──Send──▶ sent ──RequestReturned──▶ unknown
+               RequestAgain ▲   │    ▲ │            │ its replica is lost
+                            └───┘    └─┼────────────┘
+                             Wait      └──Drop, RequestEnded──▶ unknown
 
-Its rules are the kernels of `request_rules` and `orchestrate.counting`.
+What becomes of a request is said by the kernels of `request_flow`, which the loop of a simulation calls as
+well; its rules are those of `request_rules` and `orchestrate.counting`.
 """
 
 from collections.abc import Hashable
@@ -18,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.arrays import Floats, Ints, figure
-from edgewise.core.dispatch import desks
+from edgewise.core.dispatch import desks, request_flow as flow
 from edgewise.core.dispatch.events import (
     Drop,
     Needs,
@@ -36,6 +38,7 @@ from edgewise.core.dispatch.events import (
     Wait,
 )  # fmt: skip
 from edgewise.core.dispatch.request_rules import CLOUD, TRIES, possible
+from edgewise.core.dispatch.shares import ROOM_S, Shares, room_at
 from edgewise.core.guard import Guard, Shadow, Strict, begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
@@ -167,6 +170,8 @@ class RequestCore:
                 self._change(ReplicaChanged(0.0, name, s, CLOUD, wanted=True, up=False))
         self.shadow: Shadow[int] | None = None
         self._rows: dict[int, int] = {}  # of requests, by number
+        self._shares = [Shares() for _ in services.names]
+        self._rooms = [(0.0, 0)] * len(services.names)  # until when it holds, and how many
         mine: Any = [part[self._d : self._d + 1] for part in self.room.desks.seen]
         self._view = ReplicaView(*mine)
         self.adviser = Adviser(policy, *self.given, guard or Guard())
@@ -189,9 +194,37 @@ class RequestCore:
         return found
 
     @property
+    def said(self) -> dict[str, int]:
+        """What was done with requests, and how often, see `desks.SAID`."""
+        desk = self.room.desks.desk[self._d]
+        return {name: int(desk[name]) for name in desks.SAID}
+
+    @property
     def ended(self) -> dict[str, Ints]:
         """By outcome, (S,) requests that ended."""
         return dict(zip(desks.OUTCOMES, self.room.desks.ended[self._d], strict=True))
+
+    def enter(self, now_s: float, client: str, service: int, number: int) -> bool | None:
+        """A client asks: whether its request has its turn now, or waits for it; None: too many of its wait.
+
+        Only then it arrives.
+        """
+        return self._shares[service].enter(now_s, client, number, self._room(now_s, service))
+
+    def make_way(self, now_s: float, client: str, service: int, number: int) -> list[int]:
+        """A request that had its turn, or waited for it, is over; those whose turn it is now."""
+        return self._shares[service].end(client, number, self._room(now_s, service))
+
+    def _room(self, now_s: float, service: int) -> int:
+        """How many requests of a service may be under way: those at replicas, and on their ways there."""
+        until_s, room = self._rooms[service]
+        if now_s >= until_s:
+            up = [each.station for each in self.replicas.values() if each.service == service and each.up]
+            delays_s, served_s = self.services.system.delay_s[self.site], float(self.service_s[service])
+            depth = self._shares[service].depth(now_s)
+            room = max(sum(room_at(depth, float(delays_s[station]), served_s) for station in up), 1)
+            self._rooms[service] = now_s + ROOM_S, room
+        return room
 
     def use(self, policy: RequestPolicy, guard: Guard | None = None) -> None:
         """Take a policy from now on, and who asks it unless that is None.
@@ -230,15 +263,18 @@ class RequestCore:
         self.now_s, x = event.time_s, self.room.desks
         match event:
             case RequestArrived():
-                return [self._arrived(event)]
-            case RequestAgain():
-                return [self._decide(event.request)]
-            case RequestReturned(now_s, number, answered, took_s, lost):
-                if desks.come_back(x, self._rows[number], now_s, answered, took_s, lost) < 0:
+                return self._obeyed(event.request, self._come(event))
+            case RequestAgain(now_s, number):
+                return self._obeyed(number, flow.again(x, self._rows[number], now_s))
+            case RequestReturned(now_s, number, how, took_s):
+                row = self._rows[number]
+                if x.asked[row].replica < 0:
                     raise ValueError(f"request {number} was not sent")
-            case RequestEnded(now_s, number, outcome):
-                judged = desks.JUDGED if outcome is None else desks.OUTCOMES.index(outcome)
-                desks.end(x, self._rows.pop(number), now_s, judged)
+                return self._obeyed(number, flow.come_back(x, row, now_s, flow.HOW.index(how), took_s))
+            case RequestEnded(_, number):
+                if x.asked[self._rows[number]].replica >= 0:
+                    raise ValueError(f"request {number} has not come back")
+                return self._obeyed(number, flow.leave(x, self._rows[number]))
             case RequestTurnedAway(_, s):
                 self.arrived[s] += 1
                 self.ended["dropped"][s] += 1
@@ -247,15 +283,15 @@ class RequestCore:
             case ReplicaTold():
                 desks.tell(x, self._d, self.replicas[event.name].row, event.queued)
             case ReplicaForgotten():
-                self.room.drop_replica(self._d, self.replicas.pop(event.name).row)
+                self._forget(self.replicas[event.name])
         return []
 
-    def _arrived(self, event: RequestArrived) -> RequestCommand:
+    def _come(self, event: RequestArrived) -> int:
         row = self._rows[event.request] = self.room.take_request()
         needs = event.needs or Needs(0.0, 0.0, 0.0)
-        what = (self._d, event.service), event.deadline_s, event.size_bytes, event.needs is not None
-        desks.arrive(self.room.desks, row, *what, (needs.service_s, needs.cpu_cores, needs.memory_bytes))
-        return self._decide(event.request)
+        what = (self._d, event.service), (event.time_s, event.deadline_s), event.size_bytes
+        stated = needs.service_s, needs.cpu_cores, needs.memory_bytes
+        return flow.come(self.room.desks, row, *what, event.needs is not None, stated)
 
     def _change(self, event: ReplicaChanged) -> None:
         replica = self.replicas.get(event.name)
@@ -264,6 +300,13 @@ class RequestCore:
             row = self.room.desks.replica[self._d, replica.row]
             row.service, row.station, row.mine, row.others = event.service, event.station, 0, 0
         replica.wanted, replica.up, replica.serves = event.wanted, event.up, event.serves
+
+    def _forget(self, replica: Replica) -> None:
+        """Whose answers a site waits for, it knows until it has them."""
+        if replica.mine:
+            replica.wanted = 0
+        else:
+            self.room.drop_replica(self._d, self.replicas.pop(replica.name).row)
 
     def validate(self) -> None:
         """Check every invariant; tests call it at teardown."""
@@ -303,22 +346,29 @@ class RequestCore:
             },
         }
 
-    def _decide(self, number: int) -> RequestCommand:
-        """Where a request goes: of the station that the policy chooses, the replica with least to do."""
+    def _obeyed(self, number: int, said: int) -> list[RequestCommand]:
+        """What is to be done with a request, once the policy was asked where it has a say."""
         x, row = self.room.desks, self._rows[number]
-        match desks.look(x, row, self.now_s):
-            case desks.LOST:
-                return Drop(number, f"{TRIES} replicas were lost with it", late=False)
-            case desks.NOBODY:
-                name = self.services.names[x.asked[row].service]
-                return Drop(number, f"no replica of {name!r} is up", late=False)
-            case desks.TOO_LATE:
-                need_s, left_s = desks.needs_of(x, row)[0] + desks.way_of(x, row), x.asked[row].deadline_s
-                return Drop(number, _why(need_s, float(left_s) - self.now_s), late=True)
-        sent = desks.send(x, row, self.station(), self.now_s)
-        if sent == HOLD:
-            return Wait(number)
-        return Send(number, next(name for name, replica in self.replicas.items() if replica.row == sent))
+        if said == flow.ASK:
+            said = flow.obey(x, row, self.station(), self.now_s)
+        asked = x.asked[row]
+        match said:
+            case flow.SEND:
+                names = (name for name, replica in self.replicas.items() if replica.row == asked.replica)
+                return [Send(number, next(names))]
+            case flow.WAIT:
+                return [Wait(number, float(asked.until_s))]
+        del self._rows[number]
+        match said:
+            case flow.OVER:
+                return []
+            case flow.GIVEN_UP:
+                return [Drop(number, f"{TRIES} replicas were lost with it", late=False)]
+            case flow.NOBODY:
+                name = self.services.names[asked.service]
+                return [Drop(number, f"no replica of {name!r} is up", late=False)]
+        need_s, left_s = flow.needs_of(x, row)[0] + flow.way_of(x, row), asked.deadline_s
+        return [Drop(number, _why(need_s, float(left_s) - self.now_s), late=True)]
 
     def station(self) -> int:
         """What the policy says of the head of its view."""
@@ -346,4 +396,4 @@ def rehearse(services: Services, policy: RequestPolicy) -> None:
     for replica in core.replicas.values():
         replica.up = True
     core.handle(RequestArrived(0.0, 0, 0, 1e6, 1.0))
-    core.handle(RequestReturned(1.0, 0, True, 1.0))
+    core.handle(RequestReturned(1.0, 0, "answered", 1.0))

@@ -30,6 +30,17 @@ SHARED, ALONE = 3, 32  # under way for each replica, where several clients ask, 
 LATELY_S = 10.0  # a client is there for so long after its last request
 MOST_WAITING = 64  # requests of a client; more are refused
 MANY = 1000  # clients that are remembered before those are forgotten that asked long ago
+ROOM_S = 0.25  # the room is counted anew
+MOST_DEEP = 256  # requests on their way to and from a replica
+
+
+def room_at(depth: int, delay_s: float, served_s: float) -> int:
+    """Requests of a service that may be under way for one replica: there, and on their ways.
+
+    Args:
+        depth: see `Shares.depth`. delay_s: of the way. served_s: a request takes.
+    """
+    return depth + min(int(delay_s / max(served_s, 1e-4)), MOST_DEEP)
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from edgewise.core.dispatch.views import (
     frozen,
 )
 from edgewise.core.keyed import Purpose, finalise_of, prefix_of, uniform_of, unit_of
+from edgewise.core.ledger import TOLERANCE as TOLERANCE
 from edgewise.core.world import (
     ACCURACY,
     CAPACITY,
@@ -36,7 +37,6 @@ from edgewise.core.world import (
     World,
 )
 
-TOLERANCE = 1e-9  # relative slack on capacity: a sum of shares may miss C_v by rounding
 POLICY_DRAW, TIE = int(Purpose.POLICY), int(Purpose.TIE)
 NONE, WRONG_TASK, INACCURATE, DOWN, LATE, FULL, NO_ROOM = (int(each) for each in list(Violation)[:7])
 NO_NUMBER = -2  # what `least` finds in place of a worker where a score is none

@@ -18,6 +18,7 @@ from edgewise.arrays import Bools, Floats, Ints, Records, records
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.orchestration import System
+from edgewise.model.topology import have_room
 
 HOLD = -1  # a dispatcher's action: keep the request for this slot
 
@@ -265,8 +266,8 @@ def context_mask(view: ReplicaView) -> Bools:
     nodes = view.waiting.shape[-2] - 1
     cpu, memory = view.free_cpu_cores[..., None, -nodes:], view.free_memory_bytes[..., None, -nodes:]
     mask = hosts(view)
-    mask[..., 1:] &= cpu >= view.head_cpu_cores[..., None] * (1 - 1e-9)
-    mask[..., 1:] &= memory >= view.head_memory_bytes[..., None] * (1 - 1e-9)
+    for free, need in ((cpu, view.head_cpu_cores), (memory, view.head_memory_bytes)):
+        mask[..., 1:] &= have_room(need[..., None], free, free)
     return mask
 
 

@@ -8,7 +8,7 @@ goes for a replica (`core.plane`). Forbidden here: clocks, I/O, threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -132,6 +132,15 @@ class EndReplica(NamedTuple):
 
 OrchestrateEvent = ReplicaSeen | ReplicaGone | RequestsCounted | FrameBegan
 OrchestrateCommand = StartReplica | KeepReplica | EndReplica
+
+
+def may_end(sites: Iterable[tuple[bool, int]]) -> bool:
+    """Whether the process of a replica that is to go may end.
+
+    Args:
+        sites: of each gateway that knows the replica: whether it may send there, and its requests there.
+    """
+    return not any(wanted or held > 0 for wanted, held in sites)
 
 
 class OrchestrateCore:

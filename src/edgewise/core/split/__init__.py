@@ -165,12 +165,14 @@ class SplitState(NamedTuple):
         worked_s, served: (S,) what it last heard of each server: what that had done of the tasks which this
             scheduler gave it.
         rates: of the classes.
+        placed: (1,) queries that were placed since the beginning.
     """
 
     ledger: Ledger
     worked_s: Floats
     served: Ints
     rates: Rates
+    placed: Ints
 
 
 def new_state(power_ops: Floats, rates_qps: Floats, follows: bool) -> SplitState:
@@ -184,6 +186,7 @@ def new_state(power_ops: Floats, rates_qps: Floats, follows: bool) -> SplitState
         np.zeros(servers),
         np.zeros(servers, np.int64),
         Rates(rates, rates.copy() if follows else np.zeros(0), look),
+        np.zeros(1, np.int64),
     )
 
 
@@ -195,10 +198,11 @@ def give(ledger: Ledger, server: int, work_ops: float) -> None:
 
 
 @inner
-def book(ledger: Ledger, servers: Ints, work_ops: Floats) -> None:
-    """The tasks of a query are placed."""
+def book(state: SplitState, servers: Ints, work_ops: Floats) -> None:
+    """The tasks of a query are placed; in simulation and live, by whomever its policy is asked."""
+    state.placed[0] += 1
     for task in range(work_ops.size):
-        give(ledger, servers[task], work_ops[task])
+        give(state.ledger, servers[task], work_ops[task])
 
 
 @inner

@@ -180,6 +180,11 @@ class SplitCore:
         """What a policy sees when a query arrives now."""
         return SplitView(query, job, self.state.ledger, self.up)
 
+    @property
+    def placed(self) -> int:
+        """Queries that were placed since the beginning."""
+        return int(self.state.placed[0])
+
     def plan_wanted(self) -> MakePlan:
         """What is asked for when rates have drifted."""
         return MakePlan(np.maximum(self.state.rates.qps, LEAST_QPS))
@@ -203,7 +208,7 @@ class SplitCore:
             servers = self._whole(work_ops.size, self.up)
         if (shadow := self.shadow) is not None:
             shadow.watch(lambda: checked(shadow.policy, view, work_ops.size), servers, now_s)
-        book(self.state.ledger, servers, work_ops)
+        book(self.state, servers, work_ops)
         return servers
 
     def _take_back(self, servers: Ints, work_ops: Floats) -> None:
@@ -225,7 +230,7 @@ class SplitCore:
             return RefuseQuery(query)
         best = left & self.up
         servers = self._whole(self.work_ops[job].size, best if best.any() else left)
-        book(self.state.ledger, servers, self.work_ops[job])
+        book(self.state, servers, self.work_ops[job])
         return RunQuery(query, servers)
 
     def _use(self, rates_qps: Floats, policy: SplitPolicy | None) -> None:

@@ -27,10 +27,9 @@ from edgewise.arrays import Bools, Floats, Floats32, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.defer import CapacityView, JobState, Slots
 from edgewise.core.keyed import Key
+from edgewise.core.ledger import has_room
 from edgewise.policies.cards import Card, Run
 from edgewise.policies.registry import policy
-
-TOLERANCE = 1e-9
 
 
 def choose(view: CapacityView, scores: Floats, *, room: Floats | None = None, skip: bool = False) -> Bools:
@@ -57,7 +56,8 @@ def turns(view: CapacityView, scores: Floats, *, room: Floats | None = None, ski
         raise ValueError("the score of a startable job is NaN")
     free = view.free[:, None] if room is None else room
     out = np.zeros(startable.shape, dtype=np.int64)
-    _choose(np.asarray(scores, np.float64), startable, view.demand, view.duration, free.copy(), skip, out)
+    given = np.asarray(scores, np.float64), startable, view.demand, view.duration
+    _choose(*given, free.copy(), np.asarray(view.total, np.float64), skip, out)
     return out
 
 
@@ -68,6 +68,7 @@ def _choose(
     demand: Floats,
     duration: Ints,
     room: Floats,
+    total: Floats,
     skip: bool,
     out: Ints,
 ) -> None:
@@ -75,7 +76,7 @@ def _choose(
         jobs, turn = np.flatnonzero(startable[world]), 0
         for rank in np.argsort(-scores[world][jobs], kind="mergesort"):
             job = jobs[rank]
-            if _fits(room[world], demand[world, job], duration[world, job]):
+            if _fits(room[world], total, demand[world, job], duration[world, job]):
                 turn += 1
                 out[world, job] = turn
             elif not skip:
@@ -83,12 +84,12 @@ def _choose(
 
 
 @kernel
-def _fits(room: Floats, demand: Floats, duration: int) -> bool:
+def _fits(room: Floats, total: Floats, demand: Floats, duration: int) -> bool:
     """Whether a job fits in every slot of `room` that it would run in; takes its share if so."""
     slots = min(duration, room.shape[0])
     for slot in range(slots):
         for kind in range(demand.size):
-            if demand[kind] > room[slot, kind] + TOLERANCE:
+            if not has_room(demand[kind], room[slot, kind], total[kind]):
                 return False
     for slot in range(slots):
         for kind in range(demand.size):

@@ -30,6 +30,7 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import inner, kernel
 from edgewise.core.dispatch.request_rules import stays
 from edgewise.core.keyed import Key
+from edgewise.core.ledger import has_room
 from edgewise.core.orchestrate import HOLD, ReplicaView, Requests, hosts
 from edgewise.core.order import argsort
 from edgewise.model.orchestration import System
@@ -140,13 +141,14 @@ def takes(system: System, view: ReplicaView, world: int, arcs: Arcs, ends: Ints,
     head = view.site[world, arcs.site[h]]
     replicas = view.replicas[world, k, head.head_service]
     idle = 1 if end % 2 else replicas.ready - replicas.busy - replicas.waiting
-    cores = view.machine[world, system.first_machine[k]].free_cpu_cores * (1 + 1e-9) - head.head_cpu_cores
+    m, cores = system.first_machine[k], head.head_cpu_cores
     for other in range(h):
         if ends[other] == end:
             before = view.site[world, arcs.site[other]]
             idle -= before.head_service == head.head_service
-            cores -= before.head_cpu_cores
-    return idle > 0 and (end % 2 == 1 or cores >= 0.0)
+            cores += before.head_cpu_cores
+    free_cores = view.machine[world, m].free_cpu_cores
+    return idle > 0 and (end % 2 == 1 or has_room(cores, free_cores, system.cpu_cores[m]))
 
 
 @inner(allocates=True)

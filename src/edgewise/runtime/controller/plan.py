@@ -17,8 +17,8 @@ from edgewise.core.keyed import Key
 from edgewise.core.world import World
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
-from edgewise.model.services import ROOM, Services, first_replicas, services_of
-from edgewise.model.topology import Variant
+from edgewise.model.services import Services, first_replicas, services_of
+from edgewise.model.topology import Variant, have_room
 from edgewise.runtime import private
 from edgewise.runtime.apart import BEGIN_S, load
 from edgewise.runtime.controller.graphs import (
@@ -275,14 +275,15 @@ def _replicas(store: Store, services: Services | None, kinds: Mapping[str, dict[
     if services is None:
         return []
     store.put("services", {name: kinds[name] for name in services.names})
-    left, needs = services.system.node_has, services.system.replica_holds
+    needs, total = services.system.replica_holds, services.system.node_has
+    left = total.copy()
     kept: list[Process] = []
     for running in store.processes("replica"):
         old, place = running.process, services.place(running.process.settings)
         if place is None or not old.wanted:
             continue
         n, s = place
-        if (left[n] * ROOM >= needs[s]).all():
+        if have_room(needs[s], left[n], total[n]).all():
             left[n] -= needs[s]
             fresh = {name: old.settings[name] for name in ("service", "node", "entity")}
             kept.append(replace(old, settings={**kinds[services.names[s]], **fresh}))

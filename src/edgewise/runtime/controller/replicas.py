@@ -31,6 +31,7 @@ from edgewise.core.orchestrate.core import (
     ReplicaSeen,
     RequestsCounted,
     StartReplica,
+    may_end,
 )
 from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTING
 from edgewise.model.orchestration import System
@@ -88,8 +89,8 @@ class Replicas(LiveDecision):
         """Whether a gateway may still send requests to a replica, or waits for its answers."""
         if self._seen is None:
             return True
-        views = [seen["replicas"].get(name) for seen in self._seen.values()]
-        return any(view is not None and (view["wanted"] or view["held"] > 0) for view in views)
+        views = [seen["replicas"][name] for seen in self._seen.values() if name in seen["replicas"]]
+        return not may_end((view["wanted"], view["held"]) for view in views)
 
     async def step(self, now_s: float) -> None:
         """One pass: forget replicas that ended, ask the gateways, and in a new frame the policy."""

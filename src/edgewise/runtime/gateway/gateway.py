@@ -14,6 +14,7 @@ opened by the first and closed when idle. Beyond the declared rate of a stream i
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
@@ -239,17 +240,17 @@ class Gateway:
 
     async def _serve(self, work: "StreamWork | RequestWork", query: LiveQuery) -> http.Response:
         """Send a query where it is to go, and elsewhere when who has it is lost."""
-        for left in reversed(range(TRIES)):
+        for tried in itertools.count(1):
             with self.tracing.span("decide"):
                 place = await work.choose(query)
             if isinstance(place, http.Response):
                 return place
-            answer, again = await self._carry(work, query, place, left > 0)
+            answer, again = await self._carry(work, query, place, tried < TRIES)
             if not again:
-                break
+                return answer
             query.began_s = clock.monotonic_s()
             self.metrics.retries.inc()
-        return answer
+        raise AssertionError("it is sent at most TRIES times")
 
     async def _carry(
         self, work: "StreamWork | RequestWork", query: LiveQuery, place: Destination, may_retry: bool
@@ -263,7 +264,7 @@ class Gateway:
             now_s = clock.monotonic_s()
             there_s = now_s - sent_s if answer.status == 200 else None
             back_s = max(query.began_s + ways_s + took_s(answer) - now_s, 0.0) if ways_s else 0.0
-            again = lost and may_retry and work.lost()
+            again = lost and work.lost(may_retry)
         finally:
             work.returned(answer, there_s, back_s, again)
         if not again:
@@ -336,8 +337,10 @@ class StreamWork:
         names = world.worker_names[worker], world.variant_names[worker]
         return Destination(self._gateway.upstreams[worker], *names, site, int(world.cluster[worker]))
 
-    def lost(self) -> bool:
+    def lost(self, may_retry: bool) -> bool:
         """Who had it is lost: its stream moves, where there is another worker, and it may go there."""
+        if not may_retry:
+            return False
         self._gateway.worker_changed(self._worker, False)
         return self._session.bound_to(self._stream_id) not in (None, self._worker)
 

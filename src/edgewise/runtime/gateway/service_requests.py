@@ -23,13 +23,14 @@ from edgewise.core.dispatch.events import (
     ReplicaTold,
     RequestAgain,
     RequestArrived,
+    RequestCommand,
     RequestEnded,
     RequestReturned,
     RequestTurnedAway,
     Wait,
 )  # fmt: skip
 from edgewise.core.dispatch.requests import RequestCore
-from edgewise.core.dispatch.shares import MOST_WAITING, Shares
+from edgewise.core.dispatch.shares import MOST_WAITING
 from edgewise.runtime import clock, http
 from edgewise.runtime.gateway.forwarding import (
     LONGEST_S,
@@ -45,8 +46,6 @@ from edgewise.runtime.protocol.messages import DEADLINE, PRIORITY, in_header, re
 from edgewise.runtime.store import Running
 
 log = logging.getLogger("edgewise.dispatching")
-ROOM_S = 0.25  # the room is counted anew
-MOST_DEEP = 256  # requests on their way to and from a replica
 MOST_UNKEPT = 10_000  # requests, where nobody keeps them
 DROPPED = (409, 429, 503, 504)  # not worked on, for lack of time or room
 
@@ -85,13 +84,8 @@ class ServiceRequests:
     )
     answered: dict[str, tuple[int, int]] = field(default_factory=dict)
     _targets: dict[str, Upstream] = field(default_factory=dict)
-    _shares: list[Shares] = field(init=False)
-    _rooms: list[tuple[float, int]] = field(init=False)  # of each service, and until when that holds
+    _up_before: dict[str, bool] = field(default_factory=dict)  # workers in the cloud, as the core was told
     _turns: dict[int, asyncio.Future[None]] = field(default_factory=dict)  # of requests that wait
-
-    def __post_init__(self) -> None:
-        self._shares = [Shares() for _ in self.names]
-        self._rooms = [(0.0, 0)] * len(self.names)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,9 +127,8 @@ class ServiceRequests:
             up = name in replicas and replicas[name].up
             self._tell(ReplicaChanged(self._now(), name, s, n + 1, process.wanted, up))
         for name in set(self._targets) - set(rows):
-            self._seen(name, wanted=False)
-            if replicas[name].mine == 0:
-                self._tell(ReplicaForgotten(self._now(), name))
+            self._tell(ReplicaForgotten(self._now(), name))
+            if name not in replicas:
                 self._targets.pop(name).client.close()
 
     def close(self) -> None:
@@ -154,12 +147,15 @@ class ServiceRequests:
     def note_cloud(self) -> None:
         """Which workers in the cloud are up is the session's to find out."""
         for name, worker in self.cloud.items():
-            if self.core.replicas[name].up != self.workers[worker].up:
-                self._seen(name, up=self.workers[worker].up)
+            if self._up_before.get(name) != (up := self.workers[worker].up):
+                self._up_before[name] = up
+                self._seen(name, up=up)
 
     def note_worker(self, worker: int) -> None:
-        """How many requests and queries a worker in the cloud has, as it last said."""
+        """Whether a worker in the cloud is up that was looked after, and how much it has, as it last said."""
         for name in [name for name, at in self.cloud.items() if at == worker]:
+            if self.core.replicas[name].up != self.workers[worker].up:
+                self._seen(name, up=self.workers[worker].up)
             self.note_queue(name)
 
     def note_queue(self, name: str) -> None:
@@ -169,7 +165,7 @@ class ServiceRequests:
 
     async def turn(self, client: str, service: int, number: int, until_s: float) -> bool:
         """Wait until a request's turn has come, or it is too late for it; False: its client has too many."""
-        goes = self._shares[service].enter(self._now(), client, number, self._room(service))
+        goes = self.core.enter(self._now(), client, service, number)
         if goes is False:
             turn = self._turns[number] = asyncio.get_running_loop().create_future()
             timer = clock.later(until_s - clock.monotonic_s(), _given, turn)
@@ -182,21 +178,9 @@ class ServiceRequests:
 
     def left(self, client: str, service: int, number: int) -> None:
         """A request that had a turn, or waited for one, is over: others go."""
-        for each in self._shares[service].end(client, number, self._room(service)):
+        for each in self.core.make_way(self._now(), client, service, number):
             if each in self._turns:  # else it is over, too, and will say so
                 _given(self._turns[each])
-
-    def _room(self, service: int) -> int:
-        """How many requests of a service may be under way: those at replicas, and on their ways there."""
-        now_s, (until_s, room) = self._now(), self._rooms[service]
-        if now_s >= until_s:
-            depth, core = self._shares[service].depth(now_s), self.core
-            up = [each for each in core.replicas.values() if each.service == service and each.up]
-            delays_s = [float(core.services.system.delay_s[core.site, each.station]) for each in up]
-            served_s = max(float(core.service_s[service]), 1e-4)
-            room = sum(depth + min(int(delay_s / served_s), MOST_DEEP) for delay_s in delays_s)
-            self._rooms[service] = now_s + ROOM_S, max(room, 1)
-        return self._rooms[service][1]
 
     async def _check(self, name: str, target: Upstream) -> None:
         up = await target.check(self.patience.health_timeout_s, self.patience.health_misses)
@@ -208,11 +192,10 @@ class ServiceRequests:
             target.client.abort()  # what was under way there goes elsewhere at once
         self.note_queue(name)
 
-    def _seen(self, name: str, *, up: bool | None = None, wanted: bool | None = None) -> None:
-        """Tell the core what changed of a replica that it knows."""
+    def _seen(self, name: str, *, up: bool) -> None:
+        """Tell the core whether a replica is up that it knows."""
         r = self.core.replicas[name]
-        known = r.wanted if wanted is None else wanted, r.up if up is None else up
-        self._tell(ReplicaChanged(self._now(), name, r.service, r.station, *known))
+        self._tell(ReplicaChanged(self._now(), name, r.service, r.station, bool(r.wanted), up))
 
     def _now(self) -> float:
         return self.session.clock()
@@ -236,47 +219,54 @@ class RequestWork:
         self._core, self._session = services.core, services.session
         self._stated_s = LONGEST_S
         self._name = ""
-        self._arrived = self._entered = False
+        self._entered = False
+        self._said: RequestCommand | None = None  # what is to be done; None: it did not come yet, or is over
 
     async def choose(self, query: LiveQuery) -> Destination | http.Response:
-        """Where the policy sends it, once it no longer holds it; or why it is refused.
+        """Where the core sends it, once it no longer keeps it; or why it is refused.
 
         Raises:
             ProtocolError: a header is wrong.
         """
-        core, services, headers = self._core, self._services, self._request.headers
-        services.note_cloud()
-        if self._arrived:
-            (command,) = core.handle(RequestAgain(self._now(), self._number))
-        else:
-            stated_s = in_header(headers, DEADLINE, float(core.services.deadline_s[self._service]))
-            self._stated_s = min(stated_s, remaining_s(headers), LONGEST_S)
-            query.expires_s = query.received_s + self._stated_s
-            query.headers |= {PRIORITY: headers[PRIORITY]} if PRIORITY in headers else {}
-            who = self._request.client, self._service, self._number
-            self._entered = True
-            if not await services.turn(*who, query.expires_s):
-                self._entered = False
-                core.handle(RequestTurnedAway(self._now(), self._service))
-                why = f"{MOST_WAITING} requests of this client wait for their share of the replicas"
-                return http.failure(429, why)
+        services = self._services
+        if self._said is None and (refused := await self._come(query)) is not None:
+            return refused
+        while isinstance(said := self._said, Wait):
+            await clock.sleep(max(said.until_s - self._now(), 0.0))
             services.note_cloud()
-            until_s = self._now() + query.expires_s - clock.monotonic_s()
-            what = self._number, self._service, until_s, len(query.body)
-            self._arrived = True
-            came = services.names[self._service], self._stated_s, len(query.body)
-            services.came.append((clock.unix_s(), came))
-            (command,) = core.handle(RequestArrived(self._now(), *what))
-        while isinstance(command, Wait):
-            await clock.sleep(core.services.spec.slot_s)
-            services.note_cloud()
-            (command,) = core.handle(RequestAgain(self._now(), self._number))
-        if isinstance(command, Drop):
-            return http.failure(409 if command.late else 503, command.reason)
-        return self._at(command.replica, query)
+            self._said = self._tell(RequestAgain(self._now(), self._number))
+        assert said is not None, "who came is to be sent, kept or dropped"
+        if isinstance(said, Drop):
+            self._said = None
+            return http.failure(409 if said.late else 503, said.reason)
+        return self._at(said.replica, query)
 
-    def lost(self) -> bool:
-        """Its replica is lost; it may go elsewhere."""
+    async def _come(self, query: LiveQuery) -> http.Response | None:
+        """Have its turn among those of all clients, and tell the core; why it has none, if so."""
+        services, headers = self._services, self._request.headers
+        services.note_cloud()
+        stated_s = in_header(headers, DEADLINE, float(self._core.services.deadline_s[self._service]))
+        self._stated_s = min(stated_s, remaining_s(headers), LONGEST_S)
+        query.expires_s = query.received_s + self._stated_s
+        query.headers |= {PRIORITY: headers[PRIORITY]} if PRIORITY in headers else {}
+        who = self._request.client, self._service, self._number
+        self._entered = True
+        if not await services.turn(*who, query.expires_s):
+            self._entered = False
+            self._core.handle(RequestTurnedAway(self._now(), self._service))
+            return http.failure(
+                429, f"{MOST_WAITING} requests of this client wait for their share of the replicas"
+            )
+        services.note_cloud()
+        until_s = self._now() + query.expires_s - clock.monotonic_s()
+        came = services.names[self._service], self._stated_s, len(query.body)
+        services.came.append((clock.unix_s(), came))
+        what = self._number, self._service, until_s, len(query.body)
+        self._said = self._tell(RequestArrived(self._now(), *what))
+        return None
+
+    def lost(self, may_retry: bool) -> bool:
+        """Its replica is lost; the core says whether it goes elsewhere."""
         return True
 
     def returned(
@@ -284,8 +274,10 @@ class RequestWork:
     ) -> None:
         """It came back from its replica, or not; its answer has `back_s` yet to go."""
         name, took = self._name, took_s(answer) if answer is not None else 0.0
-        now_s, answered = self._now() + back_s, there_s is not None
-        self._core.handle(RequestReturned(now_s, self._number, answered, took, lost))
+        if lost:  # it goes elsewhere at once
+            self._services.note_cloud()
+            back_s = 0.0
+        self._said = self._tell(RequestReturned(self._now() + back_s, self._number, _how(answer, lost), took))
         if name in self._services.cloud:
             self._session.came_back(self._services.cloud[name], there_s)
         if answer is not None:
@@ -293,20 +285,22 @@ class RequestWork:
             self._services.note_queue(name)
 
     def ended(self, answer: http.Response | None) -> None:
-        """Count what became of it, and let others have their turn."""
+        """Let others have their turn, and count what its client got."""
         if self._entered:
             self._services.left(self._request.client, self._service, self._number)
-        status = 0 if answer is None else answer.status
-        outcome = None if status == 200 else "dropped" if status in DROPPED else "failed"
-        if self._arrived:
-            self._core.handle(RequestEnded(self._now(), self._number, outcome))
-        if answer is not None and status == 200:
+        if isinstance(self._said, Wait):  # its client left it while it was kept
+            self._core.handle(RequestEnded(self._now(), self._number))
+        if answer is not None and answer.status == 200:
             name = self._services.names[self._service]
             answers, size_bytes = self._services.answered.get(name, (0, 0))
             self._services.answered[name] = answers + 1, size_bytes + len(answer.body)
             self._services.metrics.delays[self._service].observe(
                 clock.monotonic_s() - self._request.received_s
             )
+
+    def _tell(self, event: RequestArrived | RequestAgain | RequestReturned) -> RequestCommand | None:
+        """What is to be done with it; None: it is over."""
+        return next(iter(self._core.handle(event)), None)
 
     def _at(self, name: str, query: LiveQuery) -> Destination:
         core, services = self._core, self._services
@@ -322,3 +316,11 @@ class RequestWork:
 
     def _now(self) -> float:
         return self._session.clock()
+
+
+def _how(answer: http.Response | None, lost: bool) -> str:
+    """How a request came back, see `RequestReturned`."""
+    status = 0 if answer is None else answer.status
+    if lost:
+        return "lost"
+    return "answered" if status == 200 else "dropped" if status in DROPPED else "failed"

@@ -1,7 +1,7 @@
-"""Requests of services, event by event, compiled: sites decide and send, and hear what came of it.
+"""Requests of services, event by event, compiled: what sites hear, and what they say is carried out.
 
-Decisions are the desks'. The loop stops where Python has a say (`Stop`). Forbidden here: rules about
-scheduling.
+What becomes of a request is said by the kernels of `core.dispatch.request_flow`, as live. The loop stops
+where Python has a say (`Stop`). Forbidden here: rules about scheduling.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.core.compiled import held, kernel
-from edgewise.core.dispatch import desks
-from edgewise.core.dispatch.desks import JUDGED, OUTCOMES
+from edgewise.core.dispatch import request_flow as flow
+from edgewise.core.dispatch.desks import DROPPED
+from edgewise.core.dispatch.request_flow import ANSWERED as DONE, LOST
 from edgewise.core.dispatch.request_rules import CLOUD, possible
-from edgewise.core.orchestrate import HOLD
 from edgewise.policies.requests.rules import by_rule
 from edgewise.sim.links import riders
 from edgewise.sim.links.net import MESSAGES
@@ -25,15 +25,11 @@ from edgewise.sim.requests.state import (
     ANSWERED,
     ARRIVED,
     BEGUN,
-    DONE,
-    DROPPED,
     ENDED,
     GATHERED,
     HEARD,
     LEFT,
-    LOST,
     MISSED,
-    NONE,
     ORDER,
     REACHED,
     READY,
@@ -48,7 +44,6 @@ from edgewise.sim.slots.replica_kernels import cloud_noise_s
 THERE, DECIDE, SETTLE, HEAR, ROOM, LINKS, NOTED = (int(stop) for stop in list(Stop)[:7])
 AT_SITE, SENT = k.AT_SITE, k.SENT
 CAME, FORWARDED_BYTES, LOCAL_BYTES = k.ARRIVED, k.FORWARDED_BYTES, k.LOCAL_BYTES
-DROPPED_OUTCOME = OUTCOMES.index("dropped")
 SPARE = 8  # events at most that one brings about, beside those of who waits
 
 
@@ -128,7 +123,7 @@ def happen(x: RequestRun, on: OnWire) -> int:
     elif kind in (ANSWERED, UNANSWERED):
         return answered(x, on, i, kind == ANSWERED)
     elif kind == AGAIN:
-        return again(x, on, i)
+        return follow(x, on, i, AGAIN, flow.again(x.desks, i, x.clock[0].now_s))
     elif kind == GATHERED:
         gather(x, i)
     elif kind == HEARD:
@@ -143,31 +138,22 @@ def arrive(x: RequestRun, on: OnWire, i: int) -> int:
     r = x.request[i]
     r.state = AT_SITE
     count(x, CAME, 1.0)
-    needs = (r.service_s, r.cpu_cores, r.memory_bytes)
-    desks.arrive(x.desks, i, (r.site, r.service), r.deadline_s, r.payload_bytes, True, needs)
-    return decide(x, on, i, ARRIVED)
+    times, needs = (x.clock[0].now_s, r.deadline_s), (r.service_s, r.cpu_cores, r.memory_bytes)
+    said = flow.come(x.desks, i, (r.site, r.service), times, r.payload_bytes, True, needs)
+    return follow(x, on, i, ARRIVED, said)
 
 
 @kernel
-def again(x: RequestRun, on: OnWire, i: int) -> int:
-    """A request asks again; as `go_on` returns."""
-    x.request[i].state = AT_SITE
-    return decide(x, on, i, AGAIN)
-
-
-@kernel
-def decide(x: RequestRun, on: OnWire, i: int, why: int) -> int:
-    """Where a request goes, unless Python's policy is to say.
+def follow(x: RequestRun, on: OnWire, i: int, why: int, said: int) -> int:
+    """Do with a request what its site says, unless Python's policy is to say; as `go_on` returns.
 
     Args:
-        why: it came, or asks again.
+        why: it came, asks again, or its replica is lost.
     """
-    c, d, found = x.clock[0], x.request[i].site, desks.look(x.desks, i, x.clock[0].now_s)
+    c, d = x.clock[0], x.request[i].site
     c.asked = why
-    if found != desks.ASK:
-        write(x, why, d, i, NONE, found)
-        drop(x, i)
-        end(x, i, DROPPED_OUTCOME)
+    if said != flow.ASK:
+        carry_out(x, on, i, said)
         return THERE
     if c.rule:
         station = by_rule(x.desks.system, x.desks.seen, d, d, x.memory)
@@ -181,14 +167,22 @@ def decide(x: RequestRun, on: OnWire, i: int, why: int) -> int:
 
 @kernel
 def obey(x: RequestRun, on: OnWire, i: int, station: int) -> None:
-    """A request goes to a station that was chosen, or waits."""
+    """A policy has said where a request goes."""
     x, on = held(x), held(on)
-    now_s, row = x.clock[0].now_s, desks.send(x.desks, i, station, x.clock[0].now_s)
-    write(x, x.clock[0].asked, x.request[i].site, i, row, desks.ASK)
-    if row == HOLD:
-        push(x, now_s + x.desks.system.slot_s, AGAIN, i)
+    carry_out(x, on, i, flow.obey(x.desks, i, station, x.clock[0].now_s))
+
+
+@kernel
+def carry_out(x: RequestRun, on: OnWire, i: int, said: int) -> None:
+    """A request is sent, kept or dropped."""
+    c, asked = x.clock[0], x.desks.asked[i]
+    write(x, c.asked, asked.desk, i, asked.replica, LOST if c.asked == RETURNED else 0, said)
+    if said == flow.SEND:
+        send(x, on, i, x.server_of[asked.desk, asked.replica])
+    elif said == flow.WAIT:
+        push(x, asked.until_s, AGAIN, i)
     else:
-        send(x, on, i, x.server_of[x.request[i].site, row])
+        drop(x, i)
 
 
 @kernel
@@ -244,24 +238,17 @@ def answered(x: RequestRun, on: OnWire, i: int, there: bool) -> int:
 @kernel
 def come_back(x: RequestRun, on: OnWire, i: int, how: int, took_s: float, queued: int) -> int:
     """Its site hears what became of a request; as `go_on` returns."""
-    c, server = x.clock[0], x.stands[i].server
-    row, stop = desks.come_back(x.desks, i, c.now_s, how == DONE, took_s, how == LOST), THERE
-    write(x, RETURNED, x.request[i].site, i, row, how)
-    if x.notes.size:
-        x.notes[c.notes - 1].took_s = took_s
-    if how == DONE:
-        tell(x, x.request[i].site, row, queued)
-    if how == LOST:
-        stop = again(x, on, i)
+    c, d, server, row = x.clock[0], x.request[i].site, x.stands[i].server, x.desks.asked[i].replica
+    said, stop = flow.come_back(x.desks, i, c.now_s, how, took_s), THERE
+    if said == flow.OVER:
+        write(x, RETURNED, d, i, row, how, said)
+        if x.notes.size:
+            x.notes[c.notes - 1].took_s = took_s
+        if how == DONE:
+            tell(x, d, row, queued)
     else:
-        end(x, i, JUDGED if how == DONE else DROPPED_OUTCOME)
+        x.request[i].state = AT_SITE
+        stop = follow(x, on, i, RETURNED, said)
     if not x.server[server].wanted:
         return SETTLE if stop == THERE else stop
     return stop
-
-
-@kernel
-def end(x: RequestRun, i: int, outcome: int) -> None:
-    """What became of a request."""
-    desks.end(x.desks, i, x.clock[0].now_s, outcome)
-    write(x, ENDED, x.request[i].site, i, NONE, outcome)

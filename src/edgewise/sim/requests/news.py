@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from edgewise.core.compiled import held, kernel
 from edgewise.core.dispatch import desks
+from edgewise.core.dispatch.request_flow import OVER
 from edgewise.sim.requests.events import push
 from edgewise.sim.requests.state import GATHERED, HEARD, NONE, TOLD_OF, RequestRun, Stop
 
@@ -84,14 +85,15 @@ def hear(x: RequestRun, news: int) -> int:
 def tell(x: RequestRun, d: int, row: int, queued: int) -> None:
     """A site hears how many requests a replica has."""
     desks.tell(x.desks, d, row, queued)
-    write(x, TOLD_OF, d, NONE, row, queued)
+    write(x, TOLD_OF, d, NONE, row, queued, OVER)
 
 
 @kernel
-def write(x: RequestRun, kind: int, d: int, i: int, row: int, value: int) -> None:
-    """Note what a site was told, if anybody reads it."""
+def write(x: RequestRun, kind: int, d: int, i: int, row: int, value: int, said: int) -> None:
+    """Note what a site was told and said, if anybody reads it."""
     c = x.clock[0]
     if x.notes.size:
         n = x.notes[c.notes]
-        n.at_s, n.took_s, n.kind, n.desk, n.request, n.row, n.value = c.now_s, 0.0, kind, d, i, row, value
+        n.at_s, n.took_s, n.kind, n.desk, n.request, n.row = c.now_s, 0.0, kind, d, i, row
+        n.value, n.said = value, said
         c.notes += 1

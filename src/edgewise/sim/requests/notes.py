@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgewise.core.dispatch import desks
+from edgewise.core.dispatch import request_flow as flow
 from edgewise.core.dispatch.events import (
     Drop,
     Needs,
@@ -10,15 +10,13 @@ from edgewise.core.dispatch.events import (
     RequestAgain,
     RequestArrived,
     RequestCommand,
-    RequestEnded,
     RequestEvent,
     RequestReturned,
     Send,
     Wait,
 )
-from edgewise.core.orchestrate import HOLD
 from edgewise.sim.requests.queues import ReplicaQueues
-from edgewise.sim.requests.state import ARRIVED, DONE, ENDED, LOST, RETURNED, TOLD_OF
+from edgewise.sim.requests.state import ARRIVED, RETURNED, TOLD_OF
 
 Note = tuple[int, RequestEvent, list[RequestCommand]]
 """A site, what it was told, and what it said; of a `Drop` not why."""
@@ -33,23 +31,32 @@ def take_notes(queues: ReplicaQueues) -> list[Note]:
 
 
 def _note(
-    queues: ReplicaQueues, at_s: float, took_s: float, kind: int, d: int, i: int, row: int, value: int
+    queues: ReplicaQueues,
+    at_s: float,
+    took_s: float,
+    kind: int,
+    d: int,
+    i: int,
+    row: int,
+    value: int,
+    said: int,
 ) -> Note:
     run = queues.run
     if kind == TOLD_OF:
         return d, ReplicaTold(at_s, queues.name(run.server_of[d, row]), value), []
+    commands: list[RequestCommand] = []
+    match said:
+        case flow.SEND:
+            commands = [Send(i, queues.name(run.server_of[d, row]))]
+        case flow.WAIT:
+            commands = [Wait(i, at_s + queues.system.slot_s)]
+        case flow.GIVEN_UP | flow.NOBODY | flow.TOO_LATE:
+            commands = [Drop(i, "", late=said == flow.TOO_LATE)]
     if kind == RETURNED:
-        return d, RequestReturned(at_s, i, value == DONE, took_s, value == LOST), []
-    if kind == ENDED:
-        return d, RequestEnded(at_s, i, None if value == desks.JUDGED else desks.OUTCOMES[value]), []
-    said: RequestCommand = Wait(i)
-    if value != desks.ASK:
-        said = Drop(i, "", late=value == desks.TOO_LATE)
-    elif row != HOLD:
-        said = Send(i, queues.name(run.server_of[d, row]))
+        return d, RequestReturned(at_s, i, flow.HOW[value], took_s), commands
     if kind != ARRIVED:
-        return d, RequestAgain(at_s, i), [said]
+        return d, RequestAgain(at_s, i), commands
     r = run.request[i]
     needs = Needs(float(r.service_s), float(r.cpu_cores), float(r.memory_bytes))
     what = int(r.service), float(r.deadline_s), float(r.payload_bytes), needs
-    return d, RequestArrived(at_s, i, *what), [said]
+    return d, RequestArrived(at_s, i, *what), commands

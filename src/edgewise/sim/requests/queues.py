@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints, figure
+from edgewise.core.dispatch.request_flow import LOST
 from edgewise.core.dispatch.request_rules import CLOUD, SLACK_S
 from edgewise.core.dispatch.requests import DeskRoom
 from edgewise.core.pulls import Pull, Pulls
 from edgewise.model.services import Services
 from edgewise.sim.requests import replicas as compiled
-from edgewise.sim.requests.state import LOST, NONE, RequestRun, longer
+from edgewise.sim.requests.state import NONE, RequestRun, longer
 from edgewise.sim.slots.replica_kernels import varied_s
 from edgewise.sim.slots.replica_state import WORKED_ON
 from edgewise.sim.streams.guests import Guests

@@ -7,6 +7,8 @@ live, not to a station. Forbidden here: rules about scheduling.
 from __future__ import annotations
 
 from edgewise.core.compiled import held, kernel
+from edgewise.core.dispatch.desks import DROPPED
+from edgewise.core.dispatch.request_flow import ANSWERED as DONE, LOST
 from edgewise.core.dispatch.request_rules import CLOUD, in_time, too_late
 from edgewise.core.ledger import has_room
 from edgewise.sim.links import riders
@@ -14,11 +16,8 @@ from edgewise.sim.links.riders import OnWire
 from edgewise.sim.requests.events import push
 from edgewise.sim.requests.state import (
     BEGUN,
-    DONE,
-    DROPPED,
     ENDED,
     LEFT,
-    LOST,
     NONE,
     READY,
     RETURNED,

@@ -20,7 +20,7 @@ from edgewise.core.dispatch.events import ReplicaChanged, ReplicaForgotten, Requ
 from edgewise.core.dispatch.requests import DeskRoom, RequestCore
 from edgewise.core.guard import Decided, Guard
 from edgewise.core.orchestrate import RequestPolicy, Requests
-from edgewise.core.orchestrate.core import ReplicaSeen, RequestsCounted
+from edgewise.core.orchestrate.core import ReplicaSeen, RequestsCounted, may_end
 from edgewise.errors import PolicyError
 from edgewise.model.services import Services
 from edgewise.policies.requests.rules import KernelDispatch, by_rule
@@ -330,17 +330,16 @@ class RequestSites:
                     self._tell(d, ReplicaChanged(self.now_s, name, *what))
                     self.queues.know(d, row, core.replicas[name].row)
             for name in core.replicas.keys() - set(names):
-                if core.replicas[name].mine == 0:
-                    self._tell(d, ReplicaForgotten(self.now_s, name))
+                self._tell(d, ReplicaForgotten(self.now_s, name))
+                if name not in core.replicas:
                     self.queues.know(d, self.queues.row(name), NONE)
         hear(self.queues.run, news)
         self._read_notes()
 
     def _settle(self) -> None:
-        """Replicas go of which no site thinks any more that they stay, or has requests there."""
+        """Replicas that are to go end where they may."""
         for server in [each for name, each in self.queues.replicas.items() if name in self.going]:
-            seen = self._sees(server)
-            if not any(each.wanted or each.mine > 0 for each in seen):
+            if may_end((bool(each.wanted), int(each.mine)) for each in self._sees(server)):
                 self.queues.forget(server)
                 self.going.remove(server.name)
 

@@ -20,8 +20,6 @@ ENDED, READY, REACHED, BEGUN, RETURNED, GATHERED, ARRIVED, AGAIN = range(8)
 MISSED, HEARD, ANSWERED, UNANSWERED, LEFT = range(8, 13)
 ORDER = np.array([0, 1, 2, 3, 4, 5, 6, 7, REACHED, GATHERED, RETURNED, RETURNED, ENDED])
 TOLD_OF = ORDER.size  # of a note alone
-# How a request leaves its replica: done, since it could not end in time, or with the replica.
-DONE, DROPPED, LOST = range(3)
 
 
 class Stop(IntEnum):
@@ -45,10 +43,11 @@ SERVER = np.dtype(
     ]
     + [("broken", "i8"), ("worker", "i8")]
 )
-# What a site was told of a request or, with `row`, of a replica; and what came of it, see `notes`.
+# What a site was told of a request or, with `row`, of a replica, and what it said (`request_flow`).
+# value: how a request came back, or how many a replica has.
 NOTE = np.dtype(
     [("at_s", "f8"), ("took_s", "f8")]
-    + [(name, "i8") for name in ("kind", "desk", "request", "row", "value")]
+    + [(name, "i8") for name in ("kind", "desk", "request", "row", "value", "said")]
 )
 TOLD = np.dtype([(name, "i8") for name in ("server", "wanted", "up", "queued", "down")])
 # Of each request: where it was sent, the machine on which it is worked on, until when, who waits behind it,

@@ -22,7 +22,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import held, kernel
 from edgewise.core.keyed import Purpose, uniform
-from edgewise.core.split import SplitPolicy, SplitState, SplitView, closed, count_arrival, give, hear
+from edgewise.core.split import SplitPolicy, SplitState, SplitView, book, closed, count_arrival, hear
 from edgewise.core.split.core import (
     MakePlan,
     PlanMade,
@@ -145,8 +145,8 @@ def advance_splitting(plan: GraphTables, world: StationWorld, until_s: float, me
         flight, servers = x.flights[pending], x.placement[pending]
         drifted = count_arrival(state.rates, flight.graph, x.clock[0].now_s)
         place_beside(memory.rule, state.ledger, given, flight.graph, flight.query, servers)
-        for task in range(memory.rule.graphs.tasks[flight.graph]):
-            give(state.ledger, servers[task], memory.rule.graphs.work_ops[flight.graph, task])
+        tasks = memory.rule.graphs.tasks[flight.graph]
+        book(state, servers[:tasks], memory.rule.graphs.work_ops[flight.graph, :tasks])
         if drifted:
             return int(DECISION)
 
