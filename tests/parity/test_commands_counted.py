@@ -26,11 +26,12 @@ from edgewise.core.split.core import SplitCore
 from edgewise.workloads.services import simulated_services
 
 SHORT = {
-    "campus": {"duration_s": 1200, "timeline": []},
+    "campus": {"duration_s": 7200, "timeline": []},
     "campus-small": {},
     "deferrable": {},
-    "kais-demo": {"duration_s": 500},
-    "kais-live": {"duration_s": 20},
+    **dict.fromkeys(("edge-cloud", "edge-cloud-complex", "scarce", "scarce-complex"), {"duration_s": 50}),
+    "kais-demo": {"duration_s": 1000},
+    "kais-live": {"duration_s": 21},
     "recognition": {"duration_s": 200},
     "split-inception": {},
     "three-tier": {},
@@ -149,12 +150,17 @@ def replicas(issued, result):
     return issued.commands[StartReplica], len(own) - int(given.system.initial.sum())
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_who_is_recorded_was_decided_by_a_core(name):
-    scenario = load_scenario(name, SHORT.get(name, {"duration_s": 20}))
+def simulated(scenario):
+    """What cores issued, and the run."""
+    work = "services" if scenario.spec.services is not None and scenario.spec.streams is None else ""
     with pytest.MonkeyPatch.context() as patched:
         issued = Issued(patched)
-        result = ew.simulate(scenario, DECIDES.get(scenario_work(scenario)), seeds=(3,))
+        return issued, ew.simulate(scenario, DECIDES.get(work), seeds=(3,))
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_who_is_recorded_was_decided_by_a_core(name):
+    issued, result = simulated(load_scenario(name, SHORT.get(name, {"duration_s": 20})))
     found = {result.work: result, **result.beside}
     for work, each in found.items():
         there, recorded = COUNTED[work](issued, each.items, each)
@@ -165,6 +171,9 @@ def test_who_is_recorded_was_decided_by_a_core(name):
             assert there == recorded, "orchestrate"
 
 
-def scenario_work(scenario):
-    """The first kind of work, as far as it matters here."""
-    return "services" if scenario.spec.services is not None and scenario.spec.streams is None else ""
+def test_what_no_core_decided_is_seen():
+    """A published setting has an engine of its own, which asks no core."""
+    published = {**SHORT["kais-demo"], "services.gateways": "one"}
+    issued, result = simulated(load_scenario("kais-demo", published))
+    there, recorded = requests(issued, result.items, result)
+    assert there == (0, 0) and recorded[0] > 100
