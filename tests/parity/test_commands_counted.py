@@ -29,7 +29,7 @@ SHORT = {
     "campus": {"duration_s": 7200, "timeline": []},
     "campus-small": {},
     "deferrable": {},
-    **dict.fromkeys(("edge-cloud", "edge-cloud-complex", "scarce", "scarce-complex"), {"duration_s": 50}),
+    **{name: {"duration_s": 50} for name in ("edge-cloud", "edge-cloud-complex", "scarce", "scarce-complex")},
     "kais-demo": {"duration_s": 1000},
     "kais-live": {"duration_s": 21},
     "recognition": {"duration_s": 200},

@@ -11,10 +11,9 @@ worker that starts again hears from its gateways what they had.
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from edgewise.core.ledger import TOLERANCE
-
 LEASE_S = 5.0
 RENEW_S = LEASE_S / 3.0  # so that two renewals may get lost before a gateway is forgotten
+TOLERANCE = 1e-9  # relative; a sum of shares may miss the capacity by rounding
 
 
 class Grants:
