@@ -1,4 +1,4 @@
-"""Shipped scenarios as they are: what simulated sites were told, told to cores of gateways, is answered alike.
+"""Shipped scenarios as they are: what simulated sites were told, told to gateways' cores, is answered alike.
 
 With the scenarios' own delays, noise, images and news, under every policy that decides live. The simulated
 sites go on in compiled code; each core here hears one event after the other.
