@@ -17,7 +17,7 @@ import pytest
 
 from edgewise.config import load_scenario
 from edgewise.errors import ScenarioError
-from edgewise.workloads.foreign import Query, Rate, Source
+from edgewise.workloads.foreign import Query, Rate, TrafficFile
 from edgewise.workloads.foreign_traces import import_traffic
 from edgewise.workloads.generate import generate_streams
 from in_process import edgewise
@@ -33,7 +33,7 @@ def rows(folder, name="streams.csv"):
 
 @pytest.mark.parametrize(("file", "whole"), [("nginx.log", True), ("envoy.log", False)])
 def test_every_line_of_a_real_log_is_a_query(file, whole):
-    source = Source(FILES / file)
+    source = TrafficFile(FILES / file)
     found = list(source.read())
     assert len(found) == 40 and source.unread == 0 and all(query.whole == whole for query in found)
     assert [query.what for query in found] == ["yolo" if k % 4 else "reader" for k in range(40)]
@@ -45,7 +45,7 @@ def test_every_line_of_a_real_log_is_a_query(file, whole):
 @pytest.mark.parametrize("file", ["counters.json", "rates.json", "triton.txt"])
 def test_rates_of_real_counters_are_those_that_were_sent(file):
     """Two models at 2 and 6 queries/s, of both ways together, in the middle of the run."""
-    found = list(Source(FILES / file, period_s=1.0).read())
+    found = list(TrafficFile(FILES / file, period_s=1.0).read())
     for model, qps in (("reader", 2.0), ("yolo", 6.0)):
         mine = [rate for rate in found if rate.what == model]
         assert np.median([rate.qps for rate in mine]) == pytest.approx(qps, rel=0.05), mine
@@ -55,7 +55,7 @@ def test_rates_of_real_counters_are_those_that_were_sent(file):
 def test_a_counter_that_begins_anew_is_not_negative(tmp_path):
     text = "".join(f'nv_inference_request_success{{model="m"}} {count}\n' for count in (5, 15, 2, 12))
     (tmp_path / "scraped").write_text(text)
-    assert [rate.qps for rate in Source(tmp_path / "scraped", 10.0).read()] == [1.0, 0.2, 1.0]
+    assert [rate.qps for rate in TrafficFile(tmp_path / "scraped", 10.0).read()] == [1.0, 0.2, 1.0]
 
 
 @pytest.mark.parametrize("file", ["nginx.log", "envoy.log", "triton.txt", "counters.json", "rates.json"])
@@ -68,7 +68,7 @@ def test_what_if_from_a_file_of_another_system(tmp_path, file):
     done = edgewise("replay", "mine", "--policies", "closest,least-impedance", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)["summary"]
-    found = list(Source(FILES / file, period_s=1.0).read())
+    found = list(TrafficFile(FILES / file, period_s=1.0).read())
     sent = sum(1 if isinstance(each, Query) else each.qps * (each.to_s - each.from_s) for each in found)
     assert all(row["queries"] == pytest.approx(sent, rel=0.1) for row in summary), (sent, summary)
 
@@ -100,7 +100,7 @@ def test_a_known_process_comes_back_from_its_log(tmp_path, form, off_s):
     scenario = load_scenario("three-tier")
     streams, queries = logged(scenario, 3, tmp_path, form)
     given = [("/infer/*", "cars")]
-    made = import_traffic(Source(tmp_path / "access.log.gz"), scenario, tmp_path / "out", given)
+    made = import_traffic(TrafficFile(tmp_path / "access.log.gz"), scenario, tmp_path / "out", given)
     found = rows(tmp_path / "out")
     assert made.written == len(found) == len({client for _, client, _ in queries})
     total = sum(float(row["length_s"]) * float(row["rate_qps"]) for row in found)
@@ -116,7 +116,7 @@ def test_a_known_process_comes_back_from_its_log(tmp_path, form, off_s):
 def test_requests_of_a_log_are_requests_of_services(tmp_path):
     scenario = load_scenario("kais-live")
     given = [("yolo", "camera"), ("reader", "plates")]
-    made = import_traffic(Source(FILES / "envoy.log"), scenario, tmp_path, given)
+    made = import_traffic(TrafficFile(FILES / "envoy.log"), scenario, tmp_path, given)
     found = rows(tmp_path, "requests.csv")
     assert (made.work, made.written, len(found)) == ("requests", 40, 40)
     assert [row["payload_bytes"] for row in found[:2]] == ["1000.0", "1001.0"]
@@ -124,8 +124,8 @@ def test_requests_of_a_log_are_requests_of_services(tmp_path):
         "replay", ".", "--policies", "orchestrate=none,autoscaler", "--json", "--out", "out", cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    import_traffic(Source(FILES / "rates.json"), scenario, tmp_path / "rates", given)
-    sent = sum(rate.qps for rate in Source(FILES / "rates.json").read())  # each over a second
+    import_traffic(TrafficFile(FILES / "rates.json"), scenario, tmp_path / "rates", given)
+    sent = sum(rate.qps for rate in TrafficFile(FILES / "rates.json").read())  # each over a second
     assert len(rows(tmp_path / "rates", "requests.csv")) == pytest.approx(sent, abs=2)
 
 
@@ -139,7 +139,7 @@ def envoy(at, client):
 def test_clients_pause_and_come_back_as_other_streams(tmp_path):
     times = [datetime(2026, 1, 1, 0, minute, s, tzinfo=UTC) for minute in (0, 2) for s in range(0, 30, 3)]
     (tmp_path / "log").write_text("".join(envoy(at, "10.0.0.1") for at in times))
-    made = import_traffic(Source(tmp_path / "log"), load_scenario("three-tier"), tmp_path / "out")
+    made = import_traffic(TrafficFile(tmp_path / "log"), load_scenario("three-tier"), tmp_path / "out")
     found = rows(tmp_path / "out")
     assert made.written == 2 and [float(row["open_s"]) for row in found] == [0.0, 120.0]
     assert {float(row["rate_qps"]) for row in found} == {1 / 3} and len({row["site"] for row in found}) == 1
@@ -182,7 +182,7 @@ def test_a_broken_archive_is_said(tmp_path):
     whole = gzip.compress((FILES / "nginx.log").read_bytes())
     (tmp_path / "log.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ScenarioError, match="cannot be read"):
-        list(Source(tmp_path / "log.gz").read())
+        list(TrafficFile(tmp_path / "log.gz").read())
 
 
 def test_a_long_log_takes_little_memory(tmp_path):
@@ -192,12 +192,12 @@ def test_a_long_log_takes_little_memory(tmp_path):
             at = datetime.fromtimestamp(1.7e9 + k / 10, UTC)
             file.write(envoy(at, f"10.{k // 1000}.0.{k % 7}").replace("cam", "cam" * 100))
     tracemalloc.start()
-    made = import_traffic(Source(tmp_path / "log"), load_scenario("three-tier"), tmp_path / "out")
+    made = import_traffic(TrafficFile(tmp_path / "log"), load_scenario("three-tier"), tmp_path / "out")
     _, most_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert made.written == 140 and most_bytes < 3e6, most_bytes
 
 
 def test_both_kinds_are_what_they_say():
-    assert {type(each) for each in Source(FILES / "envoy.log").read()} == {Query}
-    assert {type(each) for each in Source(FILES / "rates.json").read()} == {Rate}
+    assert {type(each) for each in TrafficFile(FILES / "envoy.log").read()} == {Query}
+    assert {type(each) for each in TrafficFile(FILES / "rates.json").read()} == {Rate}

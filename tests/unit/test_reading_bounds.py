@@ -7,7 +7,7 @@ from edgewise.config import MOST_VALUES, load_catalog, load_scenario, parse_sett
 from edgewise.errors import PolicyError, RunError, ScenarioError
 from edgewise.profiling import entries
 from edgewise.report import records
-from edgewise.workloads.foreign import Source
+from edgewise.workloads.foreign import TrafficFile
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 12)
@@ -60,7 +60,7 @@ def test_json_that_nobody_means_is_refused(text, tmp_path):
     with pytest.raises(PolicyError, match="is no card"):
         policies.load("dispatch", str(tmp_path / "deep.json"))
     with pytest.raises(ScenarioError, match=r"is no answer of Prometheus|holds no traffic"):
-        list(Source(tmp_path / "deep.json").read())
+        list(TrafficFile(tmp_path / "deep.json").read())
     for name in records._FILES:
         (tmp_path / name).write_text(text)
     with pytest.raises(RunError, match="cannot read run folder"):

@@ -98,7 +98,7 @@ def _imported(
     source: Path, scenario: str | None, target: Path, names: list[str], period_s: float, as_json: bool
 ) -> None:
     """See `record`: traffic of another system."""
-    from edgewise.workloads.foreign import Source
+    from edgewise.workloads.foreign import TrafficFile
     from edgewise.workloads.foreign_traces import import_traffic
 
     if scenario is None:
@@ -107,7 +107,7 @@ def _imported(
     if wrong := [text for text, (pattern, name) in zip(names, given, strict=True) if not (pattern and name)]:
         raise EdgewiseError(f"--as {wrong[0]}: write PATTERN=NAME, for example '/detect*=cars'")
     check_folder("TARGET", target, "a recording")
-    made = import_traffic(Source(source, period_s), load_scenario(scenario), target, given)
+    made = import_traffic(TrafficFile(source, period_s), load_scenario(scenario), target, given)
     said = escape(f"{made.written} {made.work} over {made.duration_s:.0f} s: {target}")
     answer(made._asdict() | {"folder": str(target)}, as_json, lambda: out.print(said, soft_wrap=True))
     left = [f"{what} ({count})" for what, count in list(made.left_out.items())[:5]]

@@ -17,7 +17,7 @@ ALL = "*"
 NUMBERED = re.compile(r"(.+)-\d+")
 
 
-class Place(Protocol):
+class Named(Protocol):
     """A site or a cluster."""
 
     @property
@@ -25,17 +25,17 @@ class Place(Protocol):
         """Unique among its like."""
 
 
-P = TypeVar("P", bound=Place)
+P = TypeVar("P", bound=Named)
 
 
-def kinds(places: Iterable[Place]) -> dict[str, str]:
+def kinds(places: Iterable[Named]) -> dict[str, str]:
     """By name of a place the kind that it is of; empty where it is of none."""
     names = [place.name for place in places]
     found = {name: match.group(1) if (match := NUMBERED.fullmatch(name)) else "" for name in names}
     return {name: "" if kind in found else kind for name, kind in found.items()}
 
 
-def names_of(places: Iterable[Place]) -> list[str]:
+def names_of(places: Iterable[Named]) -> list[str]:
     """Names, and then kinds, each once."""
     of = kinds(places)
     return list(dict.fromkeys([*of, *filter(None, of.values())]))

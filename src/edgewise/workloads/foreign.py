@@ -64,7 +64,7 @@ class Rate(NamedTuple):
 
 
 @dataclass
-class Source:
+class TrafficFile:
     """A file of traffic.
 
     Attributes:
@@ -120,7 +120,7 @@ class Source:
         return opened(self.file, "rt", encoding="utf-8", errors="replace")
 
 
-def _reader(source: Source, first: str) -> Callable[[Iterable[str]], Iterator[Query | Rate]]:
+def _reader(source: TrafficFile, first: str) -> Callable[[Iterable[str]], Iterator[Query | Rate]]:
     """What reads a file that begins with a line."""
     read = _metrics if first.startswith("#") or _SAMPLE.fullmatch(first.strip()) else _log
     if first.lstrip().startswith("{"):
@@ -128,7 +128,7 @@ def _reader(source: Source, first: str) -> Callable[[Iterable[str]], Iterator[Qu
     return lambda rest: read(source, chain([first], rest))
 
 
-def _log(source: Source, lines: Iterable[str]) -> Iterator[Query | Rate]:
+def _log(source: TrafficFile, lines: Iterable[str]) -> Iterator[Query | Rate]:
     for line in lines:
         try:
             found = _query(line)
@@ -165,7 +165,7 @@ def _what(request: str) -> str:
     return model.group(1) if model else path
 
 
-def _answer(source: Source, lines: Iterable[str]) -> Iterator[Query | Rate]:
+def _answer(source: TrafficFile, lines: Iterable[str]) -> Iterator[Query | Rate]:
     """Series of a range query: where a series has a name its values are a counter's, else rates."""
     try:
         answer = json.loads("".join(lines))
@@ -199,7 +199,7 @@ def _series(labels: dict[str, str]) -> str:
     return ",".join(value for key, value in sorted(labels.items()) if key != "__name__")
 
 
-def _metrics(source: Source, lines: Iterable[str]) -> Iterator[Query | Rate]:
+def _metrics(source: TrafficFile, lines: Iterable[str]) -> Iterator[Query | Rate]:
     """Scrapes of a text of metrics in one file: a series that comes again begins the next one."""
     before: dict[str, tuple[float, float]] = {}
     chosen, scrapes = "", dict[str, int]()

@@ -27,7 +27,7 @@ from edgewise.model.grammar.scenario import NEEDS
 from edgewise.model.grammar.services import ServiceSpec
 from edgewise.model.problems import nearest
 from edgewise.model.scenario import Scenario, parse_scenario
-from edgewise.workloads.foreign import Query, Rate, Source
+from edgewise.workloads.foreign import Query, Rate, TrafficFile
 from edgewise.workloads.generate import REQUIRED
 from edgewise.workloads.services import COLUMNS as REQUEST_COLUMNS
 
@@ -89,7 +89,7 @@ class Names:
 
 
 def import_traffic(
-    source: Source, scenario: Scenario, folder: Path, given: Sequence[tuple[str, str]] = ()
+    source: TrafficFile, scenario: Scenario, folder: Path, given: Sequence[tuple[str, str]] = ()
 ) -> Imported:
     """Write a scenario and a trace of what another system was asked.
 
