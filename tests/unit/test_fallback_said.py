@@ -200,7 +200,7 @@ def test_commands_say_the_share_the_message_and_the_line_and_exit_with_status_1(
     (found,) = manifest["decided"]["mine"].values()
     assert found["share"] == 1.0 and found["faults"][0]["why"] == where
     page = (folder / "report.html").read_text()
-    assert "Fallback %" in page and where in page and "decided nothing itself" in page
+    assert "fallback %" in page and where in page and "decided nothing itself" in page
     assert read_run(folder).decided["mine"]["dispatch"].nothing
 
     said = run(f"compare tiny --policies closest,{policy} --seeds 0:2 --out {folder}", 1).output

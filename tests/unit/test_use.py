@@ -197,7 +197,7 @@ def test_each_kind_of_work_alone_says_who_held_what_and_the_page_shows_it(name: 
     folder = result.save(tmp_path / "run")
     drawn = {path.stem.rpartition("-")[2] for path in (folder / "figures").glob("time-line-of-*.png")}
     assert drawn == ({"nodes", "links"} if work == "pipelines" else {"nodes"})
-    assert "<h2>Nodes</h2>" in (folder / "report.html").read_text()
+    assert "<h3>Nodes, the busiest first</h3>" in (folder / "report.html").read_text()
 
 
 def test_servers_of_a_split_model_alone_hold_what_they_say_of_each_node() -> None:
@@ -271,9 +271,9 @@ def test_a_run_folder_holds_the_tables_and_the_page_shows_them(tmp_path: Path) -
     assert all(table.schema.equals(USE[name]) for name, table in run.use.items())
     page = (folder / "report.html").read_text()
     for said in (
-        "<h2>Nodes</h2>",
-        "<h2>Workers</h2>",
-        "<h2>Delays</h2>",
+        "<h3>Nodes, the busiest first</h3>",
+        "<h3>Workers, the busiest first</h3>",
+        "<h3>Delays against the deadline, the tightest first</h3>",
         "turnaround",
         "near-1",
         "small-cpu",

@@ -13,6 +13,7 @@ from matplotlib.ticker import PercentFormatter
 
 from edgewise.arrays import Floats
 from edgewise.errors import RunError
+from edgewise.report import over_time
 from edgewise.report.records import RecordedRun
 from edgewise.report.statistics import PairedComparison, judged, mean_interval
 from edgewise.report.style import COLOURS, INK, MARKERS, legend_below, new_axes, png, time_axis
@@ -289,11 +290,24 @@ def figures_of(run: RecordedRun, rival: str | None = None) -> dict[str, Figure]:
     labels = [f"{row.policy} − {row.rival}" for row in pairs]
     if pairs:
         drawn["paired-differences"] = forest(pairs, labels, f"Paired difference of {what}")
+    for part in (run, *run.beside):
+        drawn |= _over_time(run, part)
     seed = min(run.manifest["seeds"], default=0)
     for number, policy in enumerate(run.policies[:_TIMELINES], 1):
         for what, figure in timelines(run.use, policy, seed).items():
             drawn[f"time-line-of-{what}" + (f"-{number}" if number > 1 else "")] = figure
     return drawn
+
+
+def _over_time(run: RecordedRun, part: RecordedRun) -> dict[str, Figure]:
+    """Lateness, what was lost and why, and when jobs ran, of one kind of work; those that say something."""
+    seed = min(run.manifest["seeds"], default=0)
+    found = {
+        "late": over_time.late_over_time(part),
+        "lost": over_time.refused_over_time(part),
+        "gantt": over_time.gantt(part, run.use, run.policies[0], seed) if run.policies else None,
+    }
+    return {f"{part.kind}-{what}": figure for what, figure in found.items() if figure is not None}
 
 
 def drawn(run: RecordedRun, rival: str | None = None) -> dict[str, bytes]:

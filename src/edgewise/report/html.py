@@ -1,21 +1,23 @@
-"""One self-contained page per run: tables, comparisons, figures inlined.
+"""One self-contained page per run: what came of it in words, then pictures, then tables.
 
-Every name in a run may come from a user's scenario, so the template escapes all of them;
-the page loads nothing and runs no script.
+First what it was and how it went, a picture of the places and of who held what over time; then all kinds of
+work in one grid, and a section for each. Every name in a run may come from a user's scenario, so the template
+escapes all of them; the page loads nothing and runs no script.
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-from edgewise.report import decided, figures, sources
+from edgewise.config import load_scenario
+from edgewise.errors import ScenarioError
+from edgewise.model.scenario import Scenario
+from edgewise.report import decided, figures, sections, site, sources, words
 from edgewise.report.records import RecordedRun
-from edgewise.report.schema import WORK, Measure
-from edgewise.report.statistics import Interval, mean_interval
-from edgewise.report.summary import by_seed, of_applications, refusals, warning
-from edgewise.report.use import delays_of, use_of
+from edgewise.report.summary import warning
 
 _CAPTIONS = {
     "outcome-shares": "Shares of all, mean over seeds. The whisker is the 95 % interval of success.",
@@ -26,12 +28,21 @@ _CAPTIONS = {
     "time-line-of-nodes": "One run: share of each node's cores and memory that each kind of work holds. "
     "At the right the mean over the run of what is held, and the most. Steps last 1/400 of the run.",
     "time-line-of-links": "One run: share of each link's rate that is reserved, and that messages use.",
+    "late": "By when the work was asked for; above the dashed line answers come too late.",
+    "lost": "What was refused or came to nothing, by when it was asked for and why, mean over seeds.",
+    "gantt": "One run: the line is from a job's submission to the latest start that it allows, and the bars "
+    "are when it ran.",
     "paired-differences": "Difference under the same seeds. The grey zone is too small to count as a win.",
 }
 
 
 def _percent(share: float | None, decimals: int = 1) -> str:
     return "–" if share is None else f"{100 * share:.{decimals}f}"
+
+
+def _width(share: float) -> str:
+    """Length of a bar, for a style."""
+    return f"{100 * min(1.0, max(0.0, share)):.1f}%"
 
 
 def _points(difference: float | None) -> str:
@@ -65,70 +76,74 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(percent=_percent, points=_points, p=_p, seeds=_seeds, seconds=_seconds)
+    environment.filters.update(
+        percent=_percent, width=_width, points=_points, p=_p, seeds=_seeds, seconds=sections.seconds
+    )
     return environment
 
 
-def _intervals(
-    summary: Sequence[dict[str, Any]], measure: Measure, policies: Sequence[str]
-) -> dict[str, Interval]:
-    values = by_seed(summary, measure.key, policies)
-    return {name: mean_interval(x, possible=measure.possible) for name, x in values.items()}
+def scenario_of(run: RecordedRun) -> Scenario | None:
+    """The scenario of a run; None where this edgewise cannot load it."""
+    try:
+        return load_scenario(run.folder / "scenario.yaml")
+    except ScenarioError:
+        return None
 
 
-def _policy_rows(run: RecordedRun) -> list[dict[str, Any]]:
-    """Of each policy its measures as text: the mean, and the ends of its interval or None."""
-    table = [(measure, _intervals(run.summary, measure, run.policies)) for measure in run.measures]
-    rows = []
-    for policy in run.policies:
-        cells = []
-        for measure, intervals in table:
-            found = intervals.get(policy)
-            known = found is not None and found.low is not None
-            ends = [measure.shown(end) for end in (found.low, found.high)] if found and known else None
-            cells.append((measure.shown(found.mean if found else None), ends))
-        rows.append({"policy": policy, "cells": cells, "fallback": None})
-    for row, share in zip(rows, decided.column(run.decided, run.policies) or [], strict=False):
-        row["fallback"] = share
-    return rows
+def _about(run: RecordedRun) -> dict[str, str]:
+    """What was run, in words: scenario, hardware, policies, and how it was simulated."""
+    scenario, manifest = scenario_of(run), run.manifest
+    found: dict[str, str] = {}
+    if scenario is not None:
+        lasts = f"It lasts {sections.seconds(scenario.duration_s)}."
+        found["Scenario"] = f"{scenario.description} {lasts}".strip()
+        found["Hardware"] = words.hardware(scenario)
+    found["Policies"] = "; ".join(words.policies(run))
+    for setting in dict.fromkeys(manifest.get("settings", {}).values()):
+        works = [work for work, one in manifest["settings"].items() if one == setting]
+        found["Simulated" if "Simulated" not in found else f"But {' and '.join(works)}"] = f"{setting}" + (
+            f": {', '.join(works)}" if "Simulated" not in found else ""
+        )
+    command = manifest["command"]
+    found["Seeds"] = _seeds(manifest["seeds"])
+    found["Version"] = str(manifest["version"])
+    found["Command"] = " ".join(map(str, command)) if isinstance(command, list) else str(command)
+    return {name: value for name, value in found.items() if value}
 
 
-def _application_rows(run: RecordedRun) -> list[dict[str, Any]]:
-    found = {
-        name: _intervals(parts, run.measures[0], run.policies)
-        for name, parts in of_applications(run.summary).items()
-    }
-    return [
-        {"application": name, "cells": [cells.get(policy) for policy in run.policies]}
-        for name, cells in found.items()
-    ]
+def _images(images: Mapping[str, bytes]) -> dict[str, dict[str, str]]:
+    """Pictures for the page by stem: what they show, and their bytes as text."""
+    found = {}
+    for stem, image in images.items():
+        caption = _CAPTIONS.get(stem.rstrip("-234")) or _CAPTIONS[stem.partition("-")[2]]
+        found[stem] = {"caption": caption, "data": base64.b64encode(image).decode("ascii")}
+    return found
 
 
-def _source_rows(run: RecordedRun) -> list[tuple[str, ...]]:
-    streams = next((part for part in (run, *run.beside) if part.kind == "streams"), None)
-    return [] if streams is None else sources.shown(sources.by_source(streams.items))
+def _parts(run: RecordedRun) -> list[dict[str, Any]]:
+    """What the section of each kind of work shows."""
+    found = []
+    for part in (run, *run.beside):
+        headings, rows = sections.measures(part)
+        found.append({
+            "kind": part.kind,
+            "about": part.work.about,
+            "by_policy": len(run.policies) <= sections.BESIDE,
+            "headings": headings,
+            "measures": rows,
+            "timed": sections.timed(part, run.use.get("delays")),
+            "applications": sections.applications(part) if part.kind == "streams" else [],
+            "policies": sections.best_first(part),
+            "refused": sections.refused(part),
+            "sources": sources.shown(sources.by_source(part.items)) if part.kind == "streams" else [],
+        })  # fmt: skip
+    return found
 
 
-def _seconds(value: float) -> str:
-    """A time in the unit that fits."""
-    for unit_s, name in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
-        if value >= (3 if unit_s > 1.0 else 1) * unit_s:
-            return f"{value / unit_s:.3g} {name}"
-    return f"{1e3 * value:.3g} ms"
-
-
-def _use_tables(run: RecordedRun) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Title and rows of the use of nodes, links and workers: a cell for each policy."""
-    found = {policy: use_of(run.use, policy) for policy in run.policies}
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for policy, uses in found.items():
-        for one in uses:
-            row = rows.setdefault((one.name, one.what), {"name": one.name, "what": one.what, "cells": {}})
-            row["has"] = one.has
-            row["cells"][policy] = one
-    kinds = {"Nodes": ("cores", "memory"), "Links": ("reserved", "messages"), "Workers": tuple(WORK)}
-    tables = [(title, [row for row in rows.values() if row["what"] in of]) for title, of in kinds.items()]
-    return [each for each in tables if each[1]]
+def site_picture(run: RecordedRun, policy: str) -> str:
+    """The places of a run under a policy, as SVG; "" where nothing can be drawn."""
+    scenario = scenario_of(run)
+    return "" if scenario is None else site.picture(scenario, run, policy)
 
 
 def _limits(run: RecordedRun) -> list[dict[str, Any]]:
@@ -147,36 +162,30 @@ def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, byte
     Raises:
         PolicyError: the rival has no records in the run.
     """
-    command = run.manifest["command"]
+    comparisons = figures.comparisons_of(run, rival)
+    shown = next(iter(sections.best_first(run)), "")
     return (
         environment()
         .get_template("report.html.j2")
         .render(
             run=run,
-            unit=run.measures[0].unit,
             scenario=run.manifest.get("scenario", run.name),
-            command=" ".join(map(str, command)) if isinstance(command, list) else str(command),
+            verdicts=words.verdicts(run, comparisons),
+            about=_about(run),
             links=warning(run.summary),
             limits=_limits(run),
             stood_in=[*decided.nothing(run.all_decided), *decided.lines(run.all_decided)],
-            settings=run.manifest.get("settings", {}),
-            tables=[(part, _policy_rows(part)) for part in (run, *run.beside)],
-            policies=run.policies,
-            comparisons=figures.comparisons_of(run, rival),
-            delays=[
-                (part.kind, found)
-                for part in (run, *run.beside)
-                if (found := delays_of(part.kind, part.items, run.use.get("delays")))
-            ],
-            use=_use_tables(run),
-            applications=_application_rows(run) if run.kind == "streams" else None,
-            sources=_source_rows(run),
+            site=Markup(site_picture(run, shown)),
+            shown=shown,
+            overview=sections.overview(run),
+            unit=run.measures[0].unit,
+            policies=sections.best_first(run),
+            comparisons=[(row, words.compared(row, run.measures[0])) for row in comparisons],
+            parts=_parts(run),
+            use=sections.use_tables(run),
             source_headings=sources.HEADINGS,
             sources_about=sources.ABOUT.capitalize(),
-            refusals=refusals(run.items) if run.kind == "streams" else None,
-            images=[
-                {"caption": _CAPTIONS[stem.rstrip("-234")], "data": base64.b64encode(image).decode("ascii")}
-                for stem, image in (figures.drawn(run, rival) if images is None else images).items()
-            ],
+            folded=sections.FOLDED,
+            images=_images(figures.drawn(run, rival) if images is None else images),
         )
     )

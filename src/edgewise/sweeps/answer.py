@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pyarrow import csv, parquet as pq
 
@@ -50,6 +51,7 @@ class Curve(NamedTuple):
         at: where they lie on the axis.
         found: the measure at each.
         knee: where on the axis its knee lies; None: nowhere.
+        chosen: where on the axis the value lies that is the answer; None: nowhere.
     """
 
     label: str
@@ -57,6 +59,7 @@ class Curve(NamedTuple):
     at: Sequence[float]
     found: Sequence[Interval]
     knee: float | None
+    chosen: float | None = None
 
 
 def curves(drawn: Sequence[Curve], key: str, measure: Measure, target: float | None) -> Figure:
@@ -77,6 +80,13 @@ def curves(drawn: Sequence[Curve], key: str, measure: Measure, target: float | N
                   linewidth=1.8, label=curve.label)  # fmt: skip
         if curve.knee is not None:
             axes.axvline(curve.knee, color=colour, linewidth=1.0, linestyle=":")
+            _mark(axes, f"knee: {curve.knee:.4g}", curve.knee, colour, number)
+        if curve.chosen is not None:
+            there = mean[list(curve.at).index(curve.chosen)]
+            axes.plot([curve.chosen], [there], "*", color=INK, markersize=14, label="chosen")
+            _mark(
+                axes, f"chosen: {curve.values[list(curve.at).index(curve.chosen)]}", curve.chosen, INK, number
+            )
     if target is not None:
         axes.axhline(measure.scale * target, color=INK, linewidth=1.0, linestyle="--", label="target")
     shown = {at: text for curve in drawn for at, text in zip(curve.at, curve.values, strict=True)}
@@ -86,6 +96,13 @@ def curves(drawn: Sequence[Curve], key: str, measure: Measure, target: float | N
     axes.grid(axis="y", color="#E3E3E3", linewidth=0.8)
     legend_below(axes, 3)
     return figure
+
+
+def _mark(axes: Axes, text: str, at: float, colour: str, line: int) -> None:
+    """Say at the top of a figure what lies at a value, each on a line of its own."""
+    place = (at, 0.98 - 0.055 * line)
+    axes.annotate(text, place, (4, 0), xycoords=axes.get_xaxis_transform(), textcoords="offset points",
+                  fontsize=8.5, color=colour, va="top", parse_math=False)  # fmt: skip
 
 
 def border(
@@ -103,7 +120,7 @@ def border(
             axes.scatter(*zip(*at, strict=True), marker=marker, color=COLOURS[0 if fine else 1], label=label)
     if chosen:
         at = sorted((places[0][a], places[1][b]) for a, b in chosen)
-        axes.plot(*zip(*at, strict=True), color=INK, linewidth=1.0, linestyle=":", label="frontier")
+        axes.plot(*zip(*at, strict=True), "*:", color=INK, linewidth=1.0, markersize=14, label="chosen")
     axes.set_xticks(list(places[0].values()), [str(value) for value in places[0]])
     axes.set_yticks(list(places[1].values()), [str(value) for value in places[1]])
     axes.set(xlabel=keys[0], ylabel=keys[1])
@@ -135,8 +152,8 @@ FILES = (
     "scenario.yaml", "points.parquet", "points.csv", "summary.json", "figure.png", "report.html", KEPT,
 )  # fmt: skip
 CURVES = 6  # whose limits are named
-INTERVALS = "Line: mean over seeds; band: 95 % interval; dotted: the knee, dashed: the target."
-TRIED = "Every point that was run; the frontier joins those where less of one key needs more of the other."
+INTERVALS = "Line: mean over seeds; band: 95 % interval; dotted: the knee, dashed: the target, star: the choice."
+TRIED = "Every point that was run; stars are those chosen, where less of one key needs more of the other."
 
 
 @dataclass(frozen=True)
@@ -266,9 +283,10 @@ class Answer:
         bends = [knee.value for knee in mine if knee.kind in ("up to", "from", "break")]
         knee = next((at[vary.values.index(v)] if v in vary.values else v for v in bends), None)
         name = sizing.curve_name(self.points, label, rest)
-        return Curve(
-            name, [str(value) for _, value, _ in ran], [x for x, *_ in ran], [i for *_, i in ran], knee
-        )
+        enough = {each.point[0] for each in self.found if isinstance(each, Enough)}
+        chosen = next((x for x, value, _ in ran if value in enough), None)
+        shown = [str(value) for _, value, _ in ran]
+        return Curve(name, shown, [x for x, *_ in ran], [i for *_, i in ran], knee, chosen)
 
     def shown(self, every: bool = False) -> tuple[list[str], list[list[str]]]:
         """Headings and rows of the points: keys, policy, and means with their intervals.

@@ -1,0 +1,208 @@
+"""Figures over time: how late answers were, what was refused and why, and when each job ran."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from edgewise.arrays import Floats
+from edgewise.report.records import RecordedRun
+from edgewise.report.style import COLOURS, INK, MARKERS, legend_below, new_axes, new_panels, time_axis
+
+STEPS = 24
+"""So many steps of a run are counted in."""
+PANELS, GANTT = 3, 40  # policies side by side, and jobs below each other, at most
+_WAITS, _GONE = "#BBBBBB", "#D55E00"
+
+
+_LOST = {
+    "services": ("arrival_s", "", pc.field("outcome").isin(["late", "dropped"])),
+    "pipelines": ("arrival_s", "no frame was done", pc.field("frames") == 0.0),
+    "graphs": ("sent_s", "waits for a server", pc.field("time_s").is_null()),
+    "jobs": ("submitted_s", "never started", pc.field("started_s").is_null()),
+}
+"""Of a kind of work: when a piece of it begins, why it was lost, and which are."""
+
+
+class Lost(NamedTuple):
+    """Work that came to nothing: (N,) when each began, why, and how many pieces of work it was."""
+
+    at_s: Floats
+    why: Sequence[str]
+    weight: Floats
+
+
+def lost_work(kind: str, items: pa.Table) -> Lost:
+    """What was refused, dropped, or not served of a kind of work, and why; in the words of its records.
+
+    Streams are counted by their queries, from their opening; all else by pieces of work.
+    """
+    if kind == "streams":
+        refused = items.filter(pc.field("reason").is_valid())
+        return Lost(_column(refused, "open_s"), refused["reason"].to_pylist(), _column(refused, "rejected"))
+    began, why, mask = _LOST[kind]
+    lost = items.filter(mask)
+    reasons = lost["outcome"].to_pylist() if kind == "services" else [why] * lost.num_rows
+    return Lost(_column(lost, began), reasons, np.ones(lost.num_rows))
+
+
+def _column(table: pa.Table, name: str) -> Floats:
+    values: Floats = table[name].to_numpy(zero_copy_only=False).astype(np.float64)
+    return values
+
+
+def _end_s(run: RecordedRun) -> float:
+    return float(pc.max(run.windows["end_s"]).as_py() or 1.0)
+
+
+def refused_over_time(run: RecordedRun) -> Figure | None:
+    """What was lost in each step by reason, a panel for each policy; None where nothing was."""
+    policies = run.policies[:PANELS]
+    lost = {
+        policy: lost_work(run.kind, run.items.filter(pc.field("policy") == policy)) for policy in policies
+    }
+    weights: dict[str, float] = {}
+    for one in lost.values():
+        for why, weight in zip(one.why, one.weight, strict=True):
+            weights[why] = weights.get(why, 0.0) + float(weight)
+    if not weights:
+        return None
+    edges, seeds = np.linspace(0.0, _end_s(run), STEPS + 1), max(1, len(run.manifest["seeds"]))
+    figure, panels = new_panels(9.6, 3.2, [*policies])
+    reasons, most = sorted(weights, key=lambda why: -weights[why]), 0.0
+    for axes, one in zip(panels, lost.values(), strict=True):
+        floor = np.zeros(STEPS)
+        for number, why in enumerate(reasons):
+            mine = np.array([each == why for each in one.why], dtype=bool)
+            count, _ = np.histogram(one.at_s[mine], edges, weights=one.weight[mine] / seeds)
+            axes.bar(edges[:-1], count, np.diff(edges), floor, align="edge", label=why,
+                     color=COLOURS[(number + 1) % len(COLOURS)], linewidth=0)  # fmt: skip
+            floor += count
+        most = max(most, float(floor.max()))
+        time_axis(axes, float(edges[-1]))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+    for axes in panels:
+        axes.set_ylim(0.0, 1.05 * most)
+    what = "queries of refused streams" if run.kind == "streams" else run.kind
+    panels[0].set_ylabel(f"{what} a step and run")
+    legend_below(panels[0], min(3, len(reasons)))
+    return figure
+
+
+def late_over_time(run: RecordedRun) -> Figure | None:
+    """How much of their deadline answers took, by when they were asked for; None where nobody has deadlines.
+
+    Of streams the mean over their queries, of requests the 95 % quantile of each step.
+    """
+    if run.kind not in ("streams", "services"):
+        return None
+    edges = np.linspace(0.0, _end_s(run), STEPS + 1)
+    middle, lines = (edges[:-1] + edges[1:]) / 2, dict[str, Floats]()
+    for policy in run.policies:
+        items = run.items.filter(pc.field("policy") == policy)
+        lines[policy] = (_of_streams if run.kind == "streams" else _of_requests)(items, edges)
+    if all(np.isnan(line).all() for line in lines.values()):
+        return None
+    title = "Delay as a share of the deadline" + (", 95 % quantile" if run.kind == "services" else ", mean")
+    figure, axes = new_axes(8.0, 3.6, title)
+    for number, (policy, line) in enumerate(lines.items()):
+        axes.plot(middle, 100 * line, color=COLOURS[number % len(COLOURS)], label=policy, linewidth=1.8,
+                  marker=MARKERS[number % len(MARKERS)], markersize=4, markevery=3)  # fmt: skip
+    axes.axhline(100.0, color=_GONE, linewidth=1.2, linestyle="--", label="the deadline")
+    axes.set(ylabel="% of the deadline", ylim=(0.0, None))
+    time_axis(axes, float(edges[-1]))
+    axes.grid(axis="y", color="#E3E3E3", linewidth=0.8)
+    legend_below(axes, min(4, len(lines) + 1))
+    return figure
+
+
+def _of_streams(items: pa.Table, edges: Floats) -> Floats:
+    """(STEPS,) mean of delay / deadline over the queries of streams that are open in a step."""
+    served = items.filter(pc.field("delay_mean_s").is_valid())
+    start_s, end_s, rate, took, within = (
+        _column(served, name) for name in ("open_s", "close_s", "rate_qps", "delay_mean_s", "deadline_s")
+    )
+    there_s = np.minimum(end_s[:, None], edges[1:]) - np.maximum(start_s[:, None], edges[:-1])
+    weight = rate[:, None] * there_s.clip(0.0)
+    sums = weight.sum(axis=0)
+    share = ((took / within)[:, None] * weight).sum(axis=0)
+    mean: Floats = np.divide(share, sums, out=np.full(STEPS, np.nan), where=sums > 0.0)
+    return mean
+
+
+def _of_requests(items: pa.Table, edges: Floats) -> Floats:
+    """(STEPS,) 95 % quantile of time taken / time allowed of the requests that arrive in a step."""
+    ended = items.filter(pc.field("end_s").is_valid())
+    arrival_s, deadline_s, end_s = (_column(ended, name) for name in ("arrival_s", "deadline_s", "end_s"))
+    share = (end_s - arrival_s) / np.maximum(deadline_s - arrival_s, 1e-9)
+    step = np.digitize(arrival_s, edges) - 1
+    found = [share[step == k] for k in range(STEPS)]
+    return np.array([np.quantile(one, 0.95) if one.size else np.nan for one in found])
+
+
+def gantt(run: RecordedRun, use: Mapping[str, pa.Table], policy: str, seed: int) -> Figure | None:
+    """When each job of one run might start, and when it ran; those that were lost or redone first.
+
+    Args:
+        use: of the run, where its `holds` tell when a job ran from when it gave way.
+    """
+    jobs = run.items.filter((pc.field("policy") == policy) & (pc.field("seed") == seed)).to_pylist()
+    if run.kind != "jobs" or not jobs:
+        return None
+    shown = sorted(sorted(jobs, key=_trouble)[:GANTT], key=lambda job: (job["submitted_s"], job["job"]))
+    more = f", {len(shown)} of {len(jobs)} jobs, those in trouble first" if len(shown) < len(jobs) else ""
+    figure, axes = new_axes(9.0, 1.5 + 0.2 * len(shown), f"When jobs ran: {policy}, seed {seed}{more}")
+    spans, end_s = _spans(use, policy, seed), _end_s(run)
+    for row, job in enumerate(shown):
+        latest_s = min(end_s, job["latest_s"])
+        axes.plot([job["submitted_s"], latest_s], [row, row], color=_WAITS, linewidth=1.2, zorder=1)
+        axes.plot([latest_s], [row], marker="|", color=INK, markersize=7, zorder=3)
+        for start_s, stop_s in _ran(job, spans, end_s):
+            axes.barh(row, stop_s - start_s, 0.62, start_s, color=_colour(job), zorder=2)
+    axes.set_yticks(range(len(shown)), [f"job {job['job']}" for job in shown], fontsize=7)
+    axes.set(ylim=(len(shown) - 0.4, -0.6), xlim=(0.0, end_s))
+    for label, colour in (("ran", COLOURS[0]), ("ran, gave way or began anew", COLOURS[4]),
+                          ("not done by the end", _GONE), ("may wait until the mark", _WAITS)):  # fmt: skip
+        axes.barh([], [], color=colour, label=label)
+    time_axis(axes, end_s)
+    legend_below(axes, 4)
+    return figure
+
+
+def _trouble(job: Mapping[str, Any]) -> tuple[bool, float, float]:
+    """Jobs that were not done first, then those that lost most time."""
+    return job["ended_s"] is not None, -(job["suspended_s"] + job["redone_s"]), job["submitted_s"]
+
+
+def _colour(job: Mapping[str, Any]) -> str:
+    if job["ended_s"] is None:
+        return _GONE
+    return COLOURS[4] if job["suspended_s"] or job["redone_s"] else COLOURS[0]
+
+
+def _spans(use: Mapping[str, pa.Table], policy: str, seed: int) -> dict[str, list[tuple[float, float]]]:
+    """When each owner held cores for jobs."""
+    if "holds" not in use:
+        return {}
+    mine = use["holds"].filter(
+        (pc.field("policy") == policy) & (pc.field("seed") == seed) & (pc.field("work") == "jobs")
+    )
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in mine.filter(pc.field("cores") > 0.0).to_pylist():
+        found.setdefault(row["owner"], []).append((row["start_s"], row["end_s"]))
+    return found
+
+
+def _ran(
+    job: Mapping[str, Any], spans: Mapping[str, Sequence[tuple[float, float]]], end_s: float
+) -> Sequence[tuple[float, float]]:
+    """From when to when a job ran: as its node's ledger has it, or else from its last start to its end."""
+    if (held := spans.get(f"job {job['job']}") or spans.get(str(job["job"]))) is not None:
+        return held
+    if job["started_s"] is None:
+        return []
+    return [(job["started_s"], end_s if job["ended_s"] is None else job["ended_s"])]

@@ -1,0 +1,168 @@
+"""What a run was and what came of it, in sentences for people: verdict, scenario, hardware and policies."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow.compute as pc
+
+from edgewise.model.scenario import Scenario
+from edgewise.model.topology import Cluster, Resources
+from edgewise.report.over_time import lost_work
+from edgewise.report.records import RecordedRun
+from edgewise.report.schema import Measure
+from edgewise.report.statistics import PairedComparison
+from edgewise.report.summary import by_seed
+
+DECIDES = {
+    "dispatch": "which worker answers a stream",
+    "requests": "which replica answers a request",
+    "orchestrate": "where replicas run",
+    "place": "where a pipeline's tasks run",
+    "split": "which servers share a split model",
+    "defer": "when and where a job runs",
+}
+"""By decision, what is decided."""
+_SHOWN = 4  # clusters, or policies, that are named
+
+
+def verdicts(run: RecordedRun, rows: Sequence[PairedComparison] = ()) -> list[str]:
+    """What to take home, the work that the run is about first: how well it went, and what was left undone.
+
+    Args:
+        rows: of `figures.comparisons_of`.
+    """
+    sentences = [*_compared(run, rows)] if rows else []
+    for part in (run, *run.beside):
+        values = by_seed(part.summary, part.measures[0].key, run.policies)
+        if values:
+            best = _best(part.measures[0], values)
+            differ = any((found != values[best]).any() for found in values.values())
+            sentences.append(_fared(part, best, differ and part is run))
+    return sentences
+
+
+def _best(measure: Measure, values: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]) -> str:
+    sign = -1.0 if measure.lower_is_better else 1.0
+    return max(values, key=lambda policy: sign * float(values[policy].mean()))
+
+
+def _compared(run: RecordedRun, rows: Sequence[PairedComparison]) -> Iterable[str]:
+    """One sentence for the comparisons with a rival, or for those that were decided."""
+    for row in sorted(rows, key=lambda row: -abs(row.difference))[:_SHOWN]:
+        yield compared(row, run.measures[0])
+    if len(rows) > _SHOWN:
+        yield f"{len(rows) - _SHOWN} more comparisons are below."
+
+
+def compared(row: PairedComparison, measure: Measure) -> str:
+    """Who is ahead of whom in a measure, by how much, and whether that is sure."""
+    what, size = _plain(measure), f"{abs(100 * row.difference):.2f} {_unit(measure)}"
+    ahead = (row.difference > 0.0) != measure.lower_is_better
+    seeds = f"over {row.n} seed{'s' if row.n > 1 else ''}"
+    if row.difference == 0.0:
+        return f"{row.policy} and {row.rival} do equally well in {what} {seeds}."
+    if row.verdict in ("win", "loss"):
+        place = "ahead of" if ahead else "behind"
+        return f"{row.policy} is {place} {row.rival} by {size} in {what}, surely, {seeds}."
+    place = "ahead" if ahead else "behind"
+    if row.verdict == "tie":
+        return f"{row.policy} and {row.rival} are level in {what}: {place} by {size}, too little to count."
+    few = "one seed says nothing of chance" if row.n == 1 else f"{row.n} seeds do not decide"
+    return f"{row.policy} is {place} of {row.rival} by {size} in {what}, but {few}." if ahead else (
+        f"{row.policy} is behind {row.rival} by {size} in {what}, but {few}."
+    )  # fmt: skip
+
+
+def _unit(measure: Measure) -> str:
+    return "points" if measure.share else "%"
+
+
+def _plain(measure: Measure) -> str:
+    return measure.heading.removesuffix(" %")
+
+
+def _fared(part: RecordedRun, policy: str, chosen: bool) -> str:
+    """How one kind of work fared under a policy."""
+    mean = {
+        measure.key: float(values[policy].mean())
+        for measure in part.measures
+        if policy in (values := by_seed(part.summary, measure.key, [policy]))
+    }
+    under = f" under {policy}, the best here" if chosen else f" under {policy}"
+    if part.kind == "streams":
+        text = f"{100 * mean['success']:.1f} % of queries are answered in time{under}; "
+        text += f"{100 * mean['failed']:.1f} % come late, {100 * mean['rejected']:.1f} % are refused"
+    elif part.kind == "services":
+        text = f"{100 * mean[part.measures[0].key]:.1f} % of requests are answered in time{under}"
+    elif part.kind == "pipelines":
+        text = f"pipelines do {mean['mean_throughput_fps']:.3g} frames/s each{under}; "
+        text += f"{mean['unserved']:.3g} of {mean['pipelines']:.3g} do none"
+    elif part.kind == "graphs":
+        text = f"split queries take {_ms(mean['mean_s'])} in the mean{under}, "
+        text += f"99 % of them up to {_ms(mean['p99_s'])}"
+    else:
+        text = f"{mean['ended']:.1f} of {mean['jobs']:.1f} jobs are done by the end{under}; "
+        text += f"{mean['lost']:.3g} never started in time"
+    return f"{text[0].upper()}{text[1:]}{_why(part, policy)}."
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"
+
+
+def _why(part: RecordedRun, policy: str) -> str:
+    """The most frequent reason that streams were refused for."""
+    if part.kind != "streams":
+        return ""
+    lost = lost_work(part.kind, part.items.filter(pc.field("policy") == policy))
+    count: Counter[str] = Counter()
+    for why, weight in zip(lost.why, lost.weight.tolist(), strict=True):
+        count[why] += weight
+    return f", mostly because {count.most_common(1)[0][0]}" if count else ""
+
+
+def hardware(scenario: Scenario) -> str:
+    """The clusters and nodes of a scenario, and what its sites are."""
+    clusters = [cluster for cluster in scenario.topology.clusters if cluster.nodes]
+    if not clusters:
+        return ""
+    said = [_cluster(cluster) for cluster in clusters[:_SHOWN]]
+    if len(clusters) > _SHOWN:
+        nodes = sum(len(cluster.nodes) for cluster in clusters[_SHOWN:])
+        said.append(f"and {len(clusters) - _SHOWN} more clusters with {nodes} nodes")
+    sites = len(scenario.topology.sites)
+    where = f"{sites} access site{'s' if sites > 1 else ''}; " if sites else ""
+    return where + "; ".join(said)
+
+
+def _cluster(cluster: Cluster) -> str:
+    kinds = Counter(_resources(node.resources) for node in cluster.nodes)
+    return f"{cluster.name}: " + " and ".join(f"{count} × ({what})" for what, count in kinds.items())
+
+
+def _resources(resources: Resources) -> str:
+    parts = [f"{resources.cpu_cores:g} cores"] if resources.cpu_cores else []
+    parts += [_bytes(resources.memory_bytes)] if resources.memory_bytes else []
+    if resources.accelerator_memory_bytes:
+        parts.append(f"{_bytes(resources.accelerator_memory_bytes)} on accelerators")
+    return ", ".join(parts) or "one node"
+
+
+def _bytes(count: float) -> str:
+    return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
+
+
+def policies(run: RecordedRun) -> list[str]:
+    """Who decided what: of each decision the policy, or the policies that are compared."""
+    found: dict[str, list[str]] = {}
+    for label in run.policies:
+        for decision, one in run.all_decided.get(label, {}).items():
+            if one.policy not in found.setdefault(decision, []):
+                found[decision].append(one.policy)
+    if not found:
+        return [f"{', '.join(run.policies)}"]
+    return [
+        f"{names[0] if len(names) == 1 else ' or '.join(names)} decides {DECIDES.get(decision, decision)}"
+        for decision, names in sorted(found.items(), key=lambda each: -len(each[1]))
+    ]
