@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,15 @@ import numpy as np
 import pytest
 from report_example import MANIFEST, example_run, stream_row, table, window_row
 
+from edgewise.config import dump_scenario, load_scenario
 from edgewise.errors import PolicyError, RunError
-from edgewise.report import figures
+from edgewise.report import figures, site, words
 from edgewise.report.html import render
 from edgewise.report.records import RecordedRun, read_run, write_run, write_whole
-from edgewise.report.schema import STREAMS, WINDOWS
+from edgewise.report.schema import STREAMS, WINDOWS, WORK
 from edgewise.report.statistics import compare
 from edgewise.report.summary import by_seed
+from edgewise.report.use import USE
 
 STEMS = [
     "outcome-shares", "success-over-time", "success-by-application", "paired-differences", "streams-late",
@@ -86,7 +90,7 @@ def test_no_interval_of_a_share_leaves_what_is_possible(tmp_path: Path) -> None:
     differences = [each for each in shown if "+" in each[1]]
     assert differences == [("−100.00", "+100.00")]
     ends = [float(end) for each in shown if each not in differences for end in each]
-    assert len(ends) == 2 * (2 * 6 + 2) and all(0.0 <= end <= 100.0 for end in ends)
+    assert len(ends) >= 2 * (2 * 5 + 2) and all(0.0 <= end <= 100.0 for end in ends)
 
 
 def test_the_page_is_well_formed_escaped_and_self_contained(run: RecordedRun) -> None:
@@ -97,8 +101,8 @@ def test_the_page_is_well_formed_escaped_and_self_contained(run: RecordedRun) ->
     parser.feed(page)
     assert parser.open == []
     assert not parser.seen & {"script", "link", "iframe", "b"}
-    assert not re.search(r'(src|href)="(?!data:)', page) and "url(" not in page
-    assert page.count("<td>closest</td><td class=") == 3
+    assert not re.search(r'(src|href)="(?!data:|#)', page) and "url(" not in page
+    assert page.count('<td class="names">closest</td>') >= 5  # in all work, compared, delays, refusals
 
 
 def test_the_rival_of_the_manifest_is_the_default(run: RecordedRun) -> None:
@@ -185,3 +189,81 @@ def test_errors(run: RecordedRun, tmp_path: Path) -> None:
         figures.save_all(run, tmp_path / "file")
     with pytest.raises(RunError, match="cannot write report"):
         write_whole(tmp_path / "file" / "report.html", render(run), "report")
+
+
+def test_the_page_begins_with_the_verdict_and_pictures_come_before_tables(run: RecordedRun) -> None:
+    page = render(run, rival="closest")
+    order = ["verdicts", "Policies</dt>", 'id="pictures"', 'id="all"', 'id="compared"', 'id="streams"']
+    places = [page.index(text) for text in order]
+    assert places == sorted(places)
+    best = max(run.policies, key=lambda policy: float(by_seed(run.summary)[policy].mean()))
+    share = by_seed(run.summary)[best].mean()
+    assert f"{100 * share:.1f} % of queries are answered in time under {best}, the best here" in page
+    listed = re.findall(r'<td class="names">([^<]*)</td>', page[places[3] : places[4]])
+    values = by_seed(run.summary)
+    assert listed == sorted(values, key=lambda policy: -float(values[policy].mean()))
+
+
+def test_refusals_and_delays_stand_in_the_section_of_their_work(run: RecordedRun) -> None:
+    page = render(run)
+    section = page[page.index('id="streams"') :]
+    rows = [row for row in run.items.to_pylist() if row["policy"] == "random" and row["reason"]]
+    worst = Counter(row["reason"] for row in rows).most_common(1)[0]
+    shown = re.search(r'<td class="names">random</td><td>([^<]*)</td><td class="num">([0-9,]+)</td>', section)
+    assert shown is not None and (unescape(shown[1]), int(shown[2])) == worst
+    assert "color-scheme: dark" in page and "figure img { filter: invert" in page
+
+
+def test_verdicts_say_how_sure_they_are() -> None:
+    base = np.array([0.5, 0.6, 0.7])
+    measure = WORK["streams"].measures[0]
+    (sure,) = compare({"a": base + 0.1 + np.array([0.001, 0.0, -0.001]), "b": base}, "b")
+    assert (
+        words.compared(sure, measure) == "a is ahead of b by 10.00 points in success, surely, over 3 seeds."
+    )
+    (level,) = compare({"a": base + np.array([0.001, 0.0, 0.002]), "b": base}, "b")
+    assert (
+        words.compared(level, measure)
+        == "a and b are level in success: ahead by 0.10 points, too little to count."
+    )
+    (open_,) = compare({"a": base - np.array([0.3, 0.0, 0.1]), "b": base}, "b")
+    assert (
+        words.compared(open_, measure)
+        == "a is behind b by 13.33 points in success, but 3 seeds do not decide."
+    )
+    (same,) = compare({"a": base, "b": base}, "b")
+    assert words.compared(same, measure) == "a and b do equally well in success over 3 seeds."
+
+
+def test_the_site_is_drawn_with_its_loads(tmp_path: Path) -> None:
+    """A node that holds half of its cores is filled half, and a way as full as what was sent over it."""
+    scenario = load_scenario("tiny")
+    policy = scenario.topology.clusters[0].nodes[0]
+    cores = policy.resources.cpu_cores
+    holds = table(
+        [
+            dict(seed=1, policy="closest", place=policy.name, owner=owner, work=work, start_s=0.0, end_s=10.0,
+                 cores=share * cores, memory_bytes=0.0, bps=0.0)
+            for owner, work, share in (("", "total", 1.0), ("w", "streams", 0.5))
+        ],
+        USE["holds"],
+    )  # fmt: skip
+    way = scenario.topology.ways[0]
+    size = 0.25 * way.bandwidth_bps * 10.0 / 8.0 / 50
+    write_run(
+        tmp_path / "run", scenario_yaml=dump_scenario(scenario), manifest=MANIFEST, use={"holds": holds},
+        items=table([stream_row(site=way.site, cluster=way.cluster, size_bytes=size)], STREAMS),
+        windows=table([window_row()], WINDOWS),
+    )  # fmt: skip
+    recorded = read_run(tmp_path / "run")
+    loads = site.loads_of(scenario.topology, recorded, "closest")
+    assert loads.nodes[policy.name].mean == pytest.approx(0.5)
+    assert loads.links[f"{way.site} → {way.cluster}"].mean == pytest.approx(0.25)
+    drawn = site.picture(scenario, recorded, "closest")
+    assert f"50 % of {cores:g} cores" in drawn and f"{way.site} → {way.cluster}: 25 %" in drawn
+    widths = {
+        box: float(width) for box, width in re.findall(r'class="(box|held)".*? width="([0-9.]+)"', drawn)
+    }
+    page = render(recorded)
+    assert '<svg class="site"' in page and words.hardware(scenario) in unescape(page)
+    assert widths["box"] > widths["held"] >= 0.0

@@ -152,7 +152,9 @@ FILES = (
     "scenario.yaml", "points.parquet", "points.csv", "summary.json", "figure.png", "report.html", KEPT,
 )  # fmt: skip
 CURVES = 6  # whose limits are named
-INTERVALS = "Line: mean over seeds; band: 95 % interval; dotted: the knee, dashed: the target, star: the choice."
+INTERVALS = (
+    "Line: mean over seeds; band: 95 % interval; dotted: the knee, dashed: the target, star: the choice."
+)
 TRIED = "Every point that was run; stars are those chosen, where less of one key needs more of the other."
 
 
