@@ -1,7 +1,7 @@
 """`python -m bench.readme`: the outputs and pictures of the README, made anew by running its commands.
 
-Between `<!-- runs -->` and `<!-- / -->` every block of the console begins with a command; what it says follows.
-A test runs the same commands and compares the figures. The pictures are those of the last simulation's report.
+Every block of the console between `<!-- runs -->` and `<!-- / -->` begins with a command, and what it says
+follows. A test runs the same commands and compares the figures. The pictures are of the simulation's run.
 """
 
 from __future__ import annotations

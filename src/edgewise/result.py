@@ -290,3 +290,19 @@ def report(folder: str | Path) -> Path:
     page = Path(folder) / "report.html"
     records.write_whole(page, html.render(run, images=images), "report")
     return page
+
+
+def report_beside(first: str | Path, second: str | Path, page: str | Path | None = None) -> Path:
+    """Write a page with two runs side by side, and return it.
+
+    Args:
+        page: where; None: beside the first folder, called after both.
+    Raises:
+        RunError: one is no run folder, or the page cannot be written.
+    """
+    from edgewise.report import beside  # slow to import, and only needed here
+
+    runs = records.read_run(first), records.read_run(second)
+    place = Path(first).parent / f"{runs[0].name}-beside-{runs[1].name}.html" if page is None else Path(page)
+    records.write_whole(place, beside.render(*runs), "report")
+    return place

@@ -12,10 +12,10 @@ from edgewise import api, config, policies, runs
 from edgewise.cli.commands import verbs
 from edgewise.cli.output import Json, answer, command, note, out, progress, show
 from edgewise.cli.results import show_result
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, RunError
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
-from edgewise.result import Result, report as rewritten
+from edgewise.result import Result, report as rewritten, report_beside
 from edgewise.seeds import parse_seeds as seeds_of, refuse_test_seeds
 
 if TYPE_CHECKING:
@@ -160,11 +160,28 @@ def compare(
     )
 
 
-@app.command(epilog="Example: edgewise report runs/three-tier-compare")
-def report(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_json: Json = False) -> None:
-    """Write figures and report.html of a run folder anew."""
-    page = rewritten(folder)
-    answer({"report": str(page)}, as_json, lambda: out.print(str(page)))
+@app.command(
+    epilog="Examples: edgewise report runs/three-tier-compare; edgewise report runs/before runs/after"
+)
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN [RUN]", help="A run folder, or two.")],
+    page: Annotated[
+        Path | None, typer.Option("--out", help="Of two runs: the page; else RUN-beside-RUN.html.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write figures and report.html of a run folder anew; of two, a page with both side by side."""
+    if len(folders) > 2:
+        raise RunError(
+            f"edgewise report: {len(folders)} runs are given; name one, or two to see side by side"
+        )
+    if len(folders) == 1 and page is not None:
+        raise RunError("--out: is the page of two runs; of one it is report.html in its folder")
+    first, *others = folders
+    written = report_beside(first, others[0], page) if others else rewritten(first)
+    answer(
+        {"report": str(written)}, as_json, lambda: out.print(str(written), soft_wrap=True, highlight=False)
+    )
 
 
 @app.command(epilog="Example: edgewise scenarios")

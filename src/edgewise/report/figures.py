@@ -1,6 +1,5 @@
 """Figures of a run, each a `Figure` of its own."""
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from edgewise.errors import RunError
 from edgewise.report import over_time
 from edgewise.report.records import RecordedRun
 from edgewise.report.statistics import PairedComparison, judged, mean_interval
-from edgewise.report.style import COLOURS, INK, MARKERS, legend_below, new_axes, png, time_axis
+from edgewise.report.style import COLOURS, INK, MARKERS, as_png, legend_below, new_axes, time_axis
 from edgewise.report.summary import by_seed, of_applications
 from edgewise.report.timeline import timelines
 
@@ -316,12 +315,7 @@ def drawn(run: RecordedRun, rival: str | None = None) -> dict[str, bytes]:
     Raises:
         PolicyError: the rival has no records in the run.
     """
-    images = {}
-    for stem, figure in figures_of(run, rival).items():
-        buffer = io.BytesIO()
-        png(figure, buffer)
-        images[stem] = buffer.getvalue()
-    return images
+    return {stem: as_png(figure) for stem, figure in figures_of(run, rival).items()}
 
 
 def save_all(

@@ -4,6 +4,7 @@ Colours are those of Okabe and Ito, told apart by all common kinds of colour bli
 policies also differ by marker, so a grey print still reads.
 """
 
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,3 +74,10 @@ def legend_below(axes: Axes, columns: int) -> None:
 def png(figure: Figure, target: Any) -> None:
     """Write a figure as PNG to a path or binary file; no version or time goes into it."""
     figure.savefig(target, format="png", dpi=_DPI, metadata={"Software": None})
+
+
+def as_png(figure: Figure) -> bytes:
+    """A figure's file."""
+    buffer = io.BytesIO()
+    png(figure, buffer)
+    return buffer.getvalue()

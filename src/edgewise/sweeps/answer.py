@@ -13,7 +13,6 @@ Rows are in the order of values, policies and seeds, in whatever order the runs 
 """
 
 import base64
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -34,7 +33,7 @@ from edgewise.report.html import environment
 from edgewise.report.records import write_whole
 from edgewise.report.schema import Measure
 from edgewise.report.statistics import Interval
-from edgewise.report.style import COLOURS, INK, MARKERS, legend_below, new_axes, png
+from edgewise.report.style import COLOURS, INK, MARKERS, as_png, legend_below, new_axes
 from edgewise.result import said_alike
 from edgewise.sweeps import size as sizing
 from edgewise.sweeps.limited import LimitedPoint, limited
@@ -126,13 +125,6 @@ def border(
     axes.set(xlabel=keys[0], ylabel=keys[1])
     legend_below(axes, 3)
     return figure
-
-
-def as_png(figure: Figure) -> bytes:
-    """A figure's file."""
-    buffer = io.BytesIO()
-    png(figure, buffer)
-    return buffer.getvalue()
 
 
 def write_page(path: Path, image: bytes, **found: Any) -> None:
