@@ -263,9 +263,9 @@ def shown_commands():
     for file in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         if file.name == "cli.md":
             continue  # usages, which the tests above compare with the flags there are
-        for block in re.findall(r"```(?:sh|bash|shell)?\n(.*?)```", file.read_text(), re.DOTALL):
+        for block in re.findall(r"```(?:sh|bash|shell|console)?\n(.*?)```", file.read_text(), re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
-                if found := re.match(r"\s*(?:sudo )?edgewise (.*)", line):
+                if found := re.match(r"\s*(?:\$ )?(?:sudo )?edgewise (.*)", line):
                     yield pytest.param(found[1], id=f"{file.relative_to(ROOT)}: {found[1][:60]}")
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from edgewise.config import load_scenario
+
 ROOT = Path(__file__).resolve().parents[2]
 FIGURE = re.compile(r"\d[\d,]*\.?\d*")
 
@@ -37,6 +39,13 @@ def test_pictures_of_the_readme_are_there():
     assert all((ROOT / picture).stat().st_size > 3000 for picture in pictures)
     links = re.findall(r"\]\((?!https?://|#)([^)#]*)", text)
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "example", sorted((ROOT / "docs" / "examples").glob("*.yaml")), ids=lambda path: path.name
+)
+def test_examples_can_be_loaded(example):
+    assert load_scenario(example).spec.holds
 
 
 def test_what_is_promised_names_tests_that_are_there():
