@@ -1,4 +1,4 @@
-"""Figures over time hold what the records say: lateness, what was lost and why, jobs; sweeps name their knees."""
+"""Figures over time hold what records say: lateness, what was lost and why, jobs; sweeps name their knees."""
 
 from pathlib import Path
 from typing import Any
