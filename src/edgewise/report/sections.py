@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from edgewise.arrays import Floats
-from edgewise.report import decided
+from edgewise.report import decided, verdicts
 from edgewise.report.over_time import lost_work
 from edgewise.report.records import RecordedRun
 from edgewise.report.schema import WORK, Measure
@@ -40,11 +40,7 @@ def intervals(
 
 def best_first(run: RecordedRun) -> list[str]:
     """Policies of a run by its first measure."""
-    measure, policies = run.measures[0], run.policies
-    found = intervals(run.summary, measure, policies)
-    sign = 1.0 if measure.lower_is_better else -1.0
-    worst = [policy for policy in policies if policy not in found]
-    return [*sorted(found, key=lambda policy: sign * found[policy].mean), *worst]
+    return verdicts.best_first(run.kind, run.summary, run.policies, run.measures[0].key)
 
 
 def cell(measure: Measure, found: Interval | None, bar: float | None = None) -> Cell:

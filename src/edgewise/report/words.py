@@ -13,6 +13,7 @@ from edgewise.report.records import RecordedRun
 from edgewise.report.schema import Measure
 from edgewise.report.statistics import PairedComparison
 from edgewise.report.summary import by_seed
+from edgewise.report.verdicts import verdict_in_words
 
 DECIDES = {
     "dispatch": "which worker answers a stream",
@@ -56,30 +57,12 @@ def _compared(run: RecordedRun, rows: Sequence[PairedComparison]) -> Iterable[st
 
 
 def compared(row: PairedComparison, measure: Measure) -> str:
-    """Who is ahead of whom in a measure, by how much, and whether that is sure."""
-    what, size = _plain(measure), f"{abs(100 * row.difference):.2f} {_unit(measure)}"
-    ahead = (row.difference > 0.0) != measure.lower_is_better
-    seeds = f"over {row.n} seed{'s' if row.n > 1 else ''}"
+    """Who is ahead of whom in a measure, by how much, and whether that may be chance."""
+    what, seeds = measure.heading.removesuffix(" %"), f"{row.n} seed{'s' if row.n > 1 else ''}"
     if row.difference == 0.0:
-        return f"{row.policy} and {row.rival} do equally well in {what} {seeds}."
-    if row.verdict in ("win", "loss"):
-        place = "ahead of" if ahead else "behind"
-        return f"{row.policy} is {place} {row.rival} by {size} in {what}, surely, {seeds}."
-    place = "ahead" if ahead else "behind"
-    if row.verdict == "tie":
-        return f"{row.policy} and {row.rival} are level in {what}: {place} by {size}, too little to count."
-    few = "one seed says nothing of chance" if row.n == 1 else f"{row.n} seeds do not decide"
-    return f"{row.policy} is {place} of {row.rival} by {size} in {what}, but {few}." if ahead else (
-        f"{row.policy} is behind {row.rival} by {size} in {what}, but {few}."
-    )  # fmt: skip
-
-
-def _unit(measure: Measure) -> str:
-    return "points" if measure.share else "%"
-
-
-def _plain(measure: Measure) -> str:
-    return measure.heading.removesuffix(" %")
+        return f"{row.policy} and {row.rival} do equally well in {what} over {seeds}."
+    words = verdict_in_words(row, measure.unit)
+    return f"{row.policy} against {row.rival}, {what} over {seeds}: {words}."
 
 
 def _fared(part: RecordedRun, policy: str, chosen: bool) -> str:
