@@ -70,7 +70,7 @@ def test_lateness_is_the_delay_as_a_share_of_the_deadline(tmp_path: Path) -> Non
     assert shares[12:] == pytest.approx(np.full(12, 50.0))
 
 
-def test_jobs_are_drawn_when_they_ran_those_in_trouble_first(tmp_path: Path) -> None:
+def test_jobs_are_drawn_when_they_ran_those_in_trouble_among_them(tmp_path: Path) -> None:
     many = [job(job=k, submitted_s=float(k)) for k in range(60)]
     lost = job(job=60, submitted_s=90.0, started_s=None, ended_s=None, node=None)
     run = jobs_run(tmp_path / "run", [*many, lost])

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from edgewise.arrays import Floats
@@ -145,7 +146,7 @@ def _of_requests(items: pa.Table, edges: Floats) -> Floats:
 
 
 def gantt(run: RecordedRun, use: Mapping[str, pa.Table], policy: str, seed: int) -> Figure | None:
-    """When each job of one run might start, and when it ran; those that were lost or redone first.
+    """When each job of one run might start, and when it ran; those that were lost or gave way above all.
 
     Args:
         use: of the run, where its `holds` tell when a job ran from when it gave way.
@@ -153,8 +154,8 @@ def gantt(run: RecordedRun, use: Mapping[str, pa.Table], policy: str, seed: int)
     jobs = run.items.filter((pc.field("policy") == policy) & (pc.field("seed") == seed)).to_pylist()
     if run.kind != "jobs" or not jobs:
         return None
-    shown = sorted(sorted(jobs, key=_trouble)[:GANTT], key=lambda job: (job["submitted_s"], job["job"]))
-    more = f", {len(shown)} of {len(jobs)} jobs, those in trouble first" if len(shown) < len(jobs) else ""
+    shown = _shown(jobs)
+    more = f", {len(shown)} of {len(jobs)} jobs, half of them in trouble" if len(shown) < len(jobs) else ""
     figure, axes = new_axes(9.0, 1.5 + 0.2 * len(shown), f"When jobs ran: {policy}, seed {seed}{more}")
     spans, end_s = _spans(use, policy, seed), _end_s(run)
     for row, job in enumerate(shown):
@@ -167,15 +168,24 @@ def gantt(run: RecordedRun, use: Mapping[str, pa.Table], policy: str, seed: int)
     axes.set(ylim=(len(shown) - 0.4, -0.6), xlim=(0.0, end_s))
     for label, colour in (("ran", COLOURS[0]), ("ran, gave way or began anew", COLOURS[4]),
                           ("not done by the end", _GONE), ("may wait until the mark", _WAITS)):  # fmt: skip
-        axes.barh([], [], color=colour, label=label)
+        axes.add_patch(Rectangle((0.0, 0.0), 0.0, 0.0, facecolor=colour, label=label))
     time_axis(axes, end_s)
     legend_below(axes, 4)
     return figure
 
 
-def _trouble(job: Mapping[str, Any]) -> tuple[bool, float, float]:
-    """Jobs that were not done first, then those that lost most time."""
-    return job["ended_s"] is not None, -(job["suspended_s"] + job["redone_s"]), job["submitted_s"]
+def _shown(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Jobs that are drawn, from all over the run: half of them lost or put off if so many are."""
+    ordered = sorted(jobs, key=lambda job: (job["submitted_s"], job["job"]))
+    trouble = [job for job in ordered if _colour(job) != COLOURS[0]]
+    calm = [job for job in ordered if _colour(job) == COLOURS[0]]
+    some = min(len(trouble), max(GANTT // 2, GANTT - len(calm)))
+    kept = [*_spread(trouble, some), *_spread(calm, min(len(calm), GANTT - some))]
+    return sorted(kept, key=lambda job: (job["submitted_s"], job["job"]))
+
+
+def _spread(jobs: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    return [jobs[k] for k in np.linspace(0, len(jobs) - 1, count).astype(int)] if count else []
 
 
 def _colour(job: Mapping[str, Any]) -> str:

@@ -85,9 +85,13 @@ def _fared(part: RecordedRun, policy: str, chosen: bool) -> str:
         text = f"split queries take {_ms(mean['mean_s'])} in the mean{under}, "
         text += f"99 % of them up to {_ms(mean['p99_s'])}"
     else:
-        text = f"{mean['ended']:.1f} of {mean['jobs']:.1f} jobs are done by the end{under}; "
+        text = f"{_count(mean['ended'])} of {_count(mean['jobs'])} jobs are done by the end{under}; "
         text += f"{mean['lost']:.3g} never started in time"
     return f"{text[0].upper()}{text[1:]}{_why(part, policy)}."
+
+
+def _count(mean: float) -> str:
+    return f"{mean:,.0f}" if mean >= 100 or mean == round(mean) else f"{mean:.1f}"
 
 
 def _ms(seconds: float) -> str:
