@@ -99,7 +99,7 @@ def loads_of(topology: Topology, run: RecordedRun, policy: str) -> Loads:
     found = Loads()
     for one in use_of(run.use, policy):
         load = Load(one.mean, one.peak or one.mean, f"{_percent(one.mean)} of {one.has}")
-        if one.what == "cores" or (one.what == "memory" and not _held(found, one.name)):
+        if one.what == "cores" or (one.what == "memory" and _instead(found, one)):
             found.nodes[one.name] = load
         elif one.what in ("reserved", "messages"):
             found.links[one.name] = _added(found.links.get(one.name), one, load)
@@ -110,9 +110,9 @@ def loads_of(topology: Topology, run: RecordedRun, policy: str) -> Loads:
     return found
 
 
-def _held(loads: Loads, name: str) -> bool:
-    """Whether anything is known to be held of a node."""
-    return name in loads.nodes and loads.nodes[name].mean > 0.0
+def _instead(loads: Loads, memory: Use) -> bool:
+    """Whether the memory of a node says more than its cores, of which nothing is held or known."""
+    return memory.name not in loads.nodes or (memory.mean > 0.0 and loads.nodes[memory.name].mean == 0.0)
 
 
 def _added(before: Load | None, one: Use, load: Load) -> Load:
