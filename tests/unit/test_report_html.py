@@ -16,7 +16,7 @@ from report_example import MANIFEST, example_run, stream_row, table, window_row
 
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.errors import PolicyError, RunError
-from edgewise.report import figures, site, words
+from edgewise.report import figures, sections, site, words
 from edgewise.report.html import render
 from edgewise.report.records import RecordedRun, read_run, write_run, write_whole
 from edgewise.report.schema import STREAMS, WINDOWS, WORK
@@ -258,3 +258,19 @@ def test_the_site_is_drawn_with_its_loads(tmp_path: Path) -> None:
     page = render(recorded)
     assert '<svg class="site"' in page and words.hardware(scenario) in unescape(page)
     assert widths["box"] > widths["held"] >= 0.0
+
+
+def test_work_beside_is_said_though_its_policies_have_other_names(run: RecordedRun) -> None:
+    """A simulation calls the runs of each kind of work after its own policies."""
+    jobs = WORK["jobs"]
+    window = dict.fromkeys(jobs.windows.names, 0) | {"policy": "fifo", "jobs": 4, "ended": 3, "end_s": 9.0}
+    row = dict.fromkeys((measure.key for measure in jobs.measures), 2.0) | {"policy": "fifo", "seed": 1}
+    beside = replace(
+        run, manifest=run.manifest | {"work": "jobs", "policies": ["fifo"]}, use={}, beside=(),
+        items=table([], jobs.items), windows=table([window | {"seed": 1}], jobs.windows),
+        summary=[row | {"jobs": 4.0, "ended": 3.0, "lost": 1.0}],
+    )  # fmt: skip
+    only = replace(run, manifest=run.manifest | {"policies": ["closest"]}, beside=(beside,))
+    assert "3 of 4 jobs are done by the end under fifo; 1 never started in time." in words.verdicts(only)
+    (cells,) = [cells for policy, cells in sections.overview(only)[1] if policy == "closest"]
+    assert len(cells) == 2 and cells[1].mean != "–"

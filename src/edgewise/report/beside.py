@@ -97,7 +97,9 @@ def _rows(first: RecordedRun, second: RecordedRun, one: str, other: str) -> Iter
 
 def _values(run: RecordedRun, measure: Measure, policy: str) -> dict[int, float]:
     """A measure by seed."""
-    rows = [row for row in run.summary if row["policy"] == policy and row.get(measure.key) is not None]
+    rows = [
+        row for row in run.summary if row["policy"] == run.label(policy) and row.get(measure.key) is not None
+    ]
     return {row["seed"]: float(row[measure.key]) for row in rows}
 
 

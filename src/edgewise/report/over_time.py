@@ -149,14 +149,16 @@ def gantt(run: RecordedRun, use: Mapping[str, pa.Table], policy: str, seed: int)
     """When each job of one run might start, and when it ran; those that were lost or gave way above all.
 
     Args:
+        policy: as the run's other work and `use` call it.
         use: of the run, where its `holds` tell when a job ran from when it gave way.
     """
-    jobs = run.items.filter((pc.field("policy") == policy) & (pc.field("seed") == seed)).to_pylist()
+    mine = run.label(policy)
+    jobs = run.items.filter((pc.field("policy") == mine) & (pc.field("seed") == seed)).to_pylist()
     if run.kind != "jobs" or not jobs:
         return None
     shown = _shown(jobs)
     more = f", {len(shown)} of {len(jobs)} jobs, half of them in trouble" if len(shown) < len(jobs) else ""
-    figure, axes = new_axes(9.0, 1.5 + 0.2 * len(shown), f"When jobs ran: {policy}, seed {seed}{more}")
+    figure, axes = new_axes(9.0, 1.5 + 0.2 * len(shown), f"When jobs ran: {mine}, seed {seed}{more}")
     spans, end_s = _spans(use, policy, seed), _end_s(run)
     for row, job in enumerate(shown):
         latest_s = min(end_s, job["latest_s"])

@@ -121,6 +121,11 @@ class RecordedRun:
         listed = [policy for policy in map(str, self.manifest["policies"]) if policy in present]
         return [*dict.fromkeys(listed), *sorted(present - set(listed))]
 
+    def label(self, policy: str) -> str:
+        """What runs of a policy of other work are called here: the same, or, where all have one, its name."""
+        mine = self.policies
+        return policy if policy in mine or len(mine) != 1 else mine[0]
+
 
 def conform(table: pa.Table, schema: pa.Schema, order: str, what: str) -> pa.Table:
     """A table in the schema's columns and types, rows sorted by seed, policy and `order`.

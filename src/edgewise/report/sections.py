@@ -57,13 +57,13 @@ def overview(run: RecordedRun) -> tuple[list[str], list[tuple[str, list[Cell]]]]
     """All kinds of work in one grid: headings, and by policy the first measure of each kind, best first."""
     parts = (run, *run.beside)
     policies = best_first(run)
-    found = [intervals(part.summary, part.measures[0], policies) for part in parts]
+    found = [intervals(part.summary, part.measures[0], part.policies) for part in parts]
     most = [max((abs(one.mean) for one in each.values()), default=0.0) for each in found]
     rows = []
     for policy in policies:
         cells = []
         for part, each, top in zip(parts, found, most, strict=True):
-            measure, one = part.measures[0], each.get(policy)
+            measure, one = part.measures[0], each.get(part.label(policy))
             whole = 1.0 if measure.share else top
             bar = abs(one.mean) / whole if one is not None and whole else None
             cells.append(cell(measure, one, bar))

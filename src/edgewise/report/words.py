@@ -35,7 +35,7 @@ def verdicts(run: RecordedRun, rows: Sequence[PairedComparison] = ()) -> list[st
     """
     sentences = [*_compared(run, rows)] if rows else []
     for part in (run, *run.beside):
-        values = by_seed(part.summary, part.measures[0].key, run.policies)
+        values = by_seed(part.summary, part.measures[0].key, part.policies)
         if values:
             best = _best(part.measures[0], values)
             differ = any((found != values[best]).any() for found in values.values())
@@ -143,8 +143,8 @@ def _bytes(count: float) -> str:
 def policies(run: RecordedRun) -> list[str]:
     """Who decided what: of each decision the policy, or the policies that are compared."""
     found: dict[str, list[str]] = {}
-    for label in run.policies:
-        for decision, one in run.all_decided.get(label, {}).items():
+    for decided in run.all_decided.values():
+        for decision, one in decided.items():
             if one.policy not in found.setdefault(decision, []):
                 found[decision].append(one.policy)
     if not found:
