@@ -60,11 +60,9 @@ def noted(patched):
 
 def simulated(scenario, policy, seed):
     """By site what its core was told and said; how many bindings were not granted."""
-    with pytest.MonkeyPatch.context() as patched:
-        logs = noted(patched)
-        run = SiteSimulation(scenario, lambda: policies.load("dispatch", policy), seed)
-        run.run()
-        return [logs[id(core)] for core in run.cores], run.refusals
+    run = SiteSimulation(scenario, lambda: policies.load("dispatch", policy), seed, note_all=True)
+    run.run()
+    return run.heeded, run.refusals
 
 
 class InOrder(Book):

@@ -6,76 +6,148 @@ again. Streams are granted before they count; the load of requests is what a gat
 much less to streams. Every `RENEW_S`, however long a period of telemetry is, a gateway tells each worker all
 that it has there. One that was not heard for `LEASE_S` is forgotten, so nothing is leaked by one that dies; a
 worker that starts again hears from its gateways what they had.
+
+The rules are kernels (`core.grant_rules`), which the simulation calls for all workers in one compiled loop.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
+from edgewise.core.grant_rules import (
+    NOBODY,
+    Granted,
+    Told,
+    expire,
+    grant,
+    hear,
+    is_anew,
+    is_over,
+    others_qps,
+    release,
+    renew,
+    to_tell,
+)
+
 LEASE_S = 5.0
 RENEW_S = LEASE_S / 3.0  # so that two renewals may get lost before a gateway is forgotten
-TOLERANCE = 1e-9  # relative; a sum of shares may miss the capacity by rounding
 
 
 class Grants:
-    """The worker's side.
+    """The worker's side: the rules for one worker, with gateways and streams by name.
 
     Args:
         capacity_qps: normalised load that may be granted (ASET's C_v).
         lease_s: a gateway that was not heard for so long is forgotten.
-    Attributes:
-        loads: by gateway and stream; requests_qps: by gateway. `expire` first.
     """
 
     def __init__(self, capacity_qps: float, lease_s: float = LEASE_S) -> None:
         self.capacity_qps, self.lease_s = capacity_qps, lease_s
-        self.loads: dict[str, dict[str, float]] = {}
-        self.requests_qps: dict[str, float] = {}
-        self._heard_s: dict[str, float] = {}
+        self._all = Granted.none(np.array([capacity_qps]), 2, 16, 16)
+        self._gateways: dict[str, int] = {}
+        self._streams: dict[str, dict[str, int]] = {}  # numbers, by gateway
+        self._free = list(range(self._all.place.size))  # numbers
+
+    @property
+    def loads(self) -> dict[str, dict[str, float]]:
+        """By gateway and stream; `expire` first."""
+        held = self._all.stream[0, : self._all.entries[0]].tolist()
+        load = dict(zip(held, self._all.load_qps[0].tolist(), strict=False))
+        return {
+            gateway: {stream: load[number] for stream, number in streams.items()}
+            for gateway, streams in self._streams.items()
+        }
+
+    @property
+    def requests_qps(self) -> dict[str, float]:
+        """By gateway; `expire` first."""
+        return {gateway: float(self._all.requests_qps[0, g]) for gateway, g in self._gateways.items()}
 
     def grant(self, now_s: float, gateway: str, stream: str, load_qps: float) -> bool:
         """Reserve a stream's share; asking again for what is held is granted."""
-        mine = self.of(now_s, gateway)
-        used_qps = self.total_qps(now_s) - mine.get(stream, 0.0)
-        if used_qps + load_qps > self.capacity_qps * (1.0 + TOLERANCE):
-            return False
-        mine[stream] = load_qps
-        return True
+        g = self._heard(now_s, gateway)
+        number = self._number(gateway, stream)
+        granted = grant(self._all, 0, g, number, load_qps)
+        self._tidy()
+        return bool(granted)
 
     def release(self, now_s: float, gateway: str, stream: str) -> None:
         """Give a stream's share back; one that is not held is no error."""
-        self.of(now_s, gateway).pop(stream, None)
+        g = self._heard(now_s, gateway)
+        if (number := self._streams[gateway].pop(stream, None)) is not None:
+            release(self._all, 0, g, number)
+            self._free.append(number)
 
     def renew(
         self, now_s: float, gateway: str, loads: Mapping[str, float], requests_qps: float = 0.0
     ) -> list[str]:
         """Make `loads` all that a gateway has, beside its requests; returns the streams that do not fit."""
-        held, self.requests_qps[gateway] = self.of(now_s, gateway), requests_qps
-        kept = {stream: load for stream, load in loads.items() if held.get(stream) == load}
-        self.loads[gateway] = kept
-        return [s for s, load in loads.items() if s not in kept and not self.grant(now_s, gateway, s, load)]
+        g = self._heard(now_s, gateway)
+        numbers = np.array([self._number(gateway, stream) for stream in loads], dtype=np.int64)
+        told = Told(
+            numbers,
+            np.zeros_like(numbers),
+            np.array(list(loads.values()), dtype=np.float64),
+            np.zeros(numbers.size, dtype=np.bool_),
+        )
+        self._all.requests_qps[0, g] = requests_qps
+        renew(self._all, 0, g, told, 0, numbers.size)
+        self._tidy()
+        return [stream for stream, refused in zip(loads, told.refused.tolist(), strict=True) if refused]
 
     def total_qps(self, now_s: float) -> float:
         """Load that is granted to streams, and that of requests."""
         self.expire(now_s)
-        granted_qps = sum(sum(loads.values()) for loads in self.loads.values())
-        return granted_qps + sum(self.requests_qps.values())
+        return float(others_qps(self._all, 0, NOBODY))
 
     def others_qps(self, now_s: float, gateway: str) -> float:
         """Load of the other gateways."""
-        mine_qps = sum(self.loads.get(gateway, {}).values()) + self.requests_qps.get(gateway, 0.0)
-        return max(self.total_qps(now_s) - mine_qps, 0.0)
+        self.expire(now_s)
+        return float(others_qps(self._all, 0, self._gateways.get(gateway, NOBODY)))
 
     def of(self, now_s: float, gateway: str) -> dict[str, float]:
         """What a gateway has, by stream; it was heard now."""
-        self.expire(now_s)
-        self._heard_s[gateway] = now_s
-        return self.loads.setdefault(gateway, {})
+        self._heard(now_s, gateway)
+        return self.loads[gateway]
 
     def expire(self, now_s: float) -> None:
         """Forget gateways that have not renewed."""
-        for gateway in [g for g, heard_s in self._heard_s.items() if now_s - heard_s > self.lease_s]:
-            del self._heard_s[gateway], self.loads[gateway]
-            self.requests_qps.pop(gateway, None)
+        expire(self._all, 0, now_s, self.lease_s)
+        self._tidy()
+
+    def _heard(self, now_s: float, gateway: str) -> int:
+        """Its number."""
+        self.expire(now_s)
+        if gateway not in self._gateways:
+            free = sorted(set(range(self._all.heard_s.shape[1])) - set(self._gateways.values()))
+            if not free:
+                free, self._all = [self._all.heard_s.shape[1]], self._all.with_room(gateways=1)
+            self._gateways[gateway], self._streams[gateway] = free[0], {}
+        hear(self._all, 0, self._gateways[gateway], now_s, self.lease_s)
+        return self._gateways[gateway]
+
+    def _number(self, gateway: str, stream: str) -> int:
+        """A stream's number, and room for one more entry than there are numbers."""
+        names = self._streams[gateway]
+        if stream not in names:
+            if not self._free:
+                more = self._all.place.size
+                self._all = self._all.with_room(numbers=more, room=more)
+                self._free.extend(range(more, 2 * more))
+            names[stream] = self._free.pop()
+        return names[stream]
+
+    def _tidy(self) -> None:
+        """Give names back of what is no longer held."""
+        known = self._all
+        held = set(known.stream[0, : known.entries[0]].tolist())
+        for gateway, g in list(self._gateways.items()):
+            names = self._streams[gateway]
+            gone = [stream for stream, number in names.items() if number not in held]
+            self._free.extend(names.pop(stream) for stream in gone)
+            if known.heard_s[0, g] == -np.inf:
+                del self._gateways[gateway], self._streams[gateway]
 
 
 class Ask(NamedTuple):
@@ -129,15 +201,14 @@ class Leases:
 
     def settle(self, stream_id: int) -> list[Ask | GiveBack]:
         """What is to be told to workers about a stream, in order."""
-        bound, held = self._bindings.get(stream_id), self._held.get(stream_id)
-        if bound == held:
-            return []
+        bound, held = self._bindings.get(stream_id, NOBODY), self._held.get(stream_id, NOBODY)
+        former, asked = to_tell(bound, held)
         told: list[Ask | GiveBack] = []
-        if held is not None:
+        if former >= 0:
             del self._held[stream_id]
-            told.append(GiveBack(stream_id, held))
-        if bound is not None:
-            told.append(Ask(stream_id, bound))
+            told.append(GiveBack(stream_id, former))
+        if asked >= 0:
+            told.append(Ask(stream_id, asked))
         return told
 
     def answered(self, stream_id: int, worker: int, granted: bool) -> bool:
@@ -145,16 +216,16 @@ class Leases:
 
         What was bound elsewhere in the meantime is held until `settle` gives it back.
         """
-        if granted or self._bindings.get(stream_id) != worker:
-            self._held[stream_id] = worker
-            if stream_id in self._bindings or stream_id in self._core.refused:  # else it was closed meanwhile
-                self._had.add(stream_id)
-            return False
-        return True
+        if is_anew(granted, self._bindings.get(stream_id, NOBODY), worker):
+            return True
+        self._held[stream_id] = worker
+        if stream_id in self._bindings or stream_id in self._core.refused:  # else it was closed meanwhile
+            self._had.add(stream_id)
+        return False
 
     def over(self, stream_id: int) -> bool:
         """Whether a stream that was not granted a worker yet will not be, and is to be closed."""
-        return stream_id not in self._had and self._core.final(stream_id)
+        return bool(is_over(stream_id in self._had, self._core.final(stream_id)))
 
     def closed(self, stream_id: int) -> None:
         """A stream is open no more; what it held `settle` gives back."""

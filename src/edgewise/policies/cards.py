@@ -5,6 +5,7 @@ golden cases. They are computed anew when it is loaded: files that were changed,
 or that decide otherwise here than they did are refused. Loading one needs neither torch nor `edgewise.learn`.
 """
 
+import glob
 import hashlib
 import json
 import lzma
@@ -48,6 +49,12 @@ class Card(NamedTuple):
     def name(self) -> str:
         """Of the policy."""
         return str(self.about["name"])
+
+    @property
+    def stamps(self) -> tuple[tuple[str, int, int], ...]:
+        """Name, time and size of its files: as long as these are equal, so is what they hold."""
+        files = sorted(self.path.parent.glob(f"{glob.escape(self.path.stem)}.*"))
+        return tuple((file.name, (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
 
     def error(self, why: str) -> PolicyError:
         """Says why it cannot be used."""

@@ -91,6 +91,7 @@ class Simulation:
             streams = generate_streams(scenario, seed) if streams is None else streams
         self.scenario, self.seed, self.world, self.trace = scenario, seed, world, list(streams)
         self.core = DispatchCore(world, policy, seed, retry_refused=scenario.retry_refused)
+        self.cores = [self.core]
         self.core.stays.update(stream.id for stream in self.trace if stream.source)
         self.rows = Rows.of(Items.of(self.world, self.trace).rows)
         self.bound = np.full(len(self.trace), -1, dtype=np.int64)

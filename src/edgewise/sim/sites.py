@@ -2,35 +2,56 @@
 
 A message takes the mean one-way delay of its way. Queries of a stream flow as soon as it is bound: a grant is
 a promise about load, not a lock. A stream that moves leaves behind what it has sent and was not served yet.
+What happens between two events of the truth is played in one compiled loop, see `sim.streams.gateways`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgewise.core.dispatch.events import (
+    Bind,
     Command,
     Event,
     Measured,
     Refuse,
+    Release,
     ReservedElsewhere,
     StreamClosed,
     StreamOpened,
     Tick,
 )
-from edgewise.core.dispatch.policy import Batch, DispatchPolicy
+from edgewise.core.dispatch.policy import CLOSE, OPEN, DispatchPolicy
+from edgewise.core.dispatch.state import State
 from edgewise.core.dispatch.streams import DispatchCore
-from edgewise.core.dispatch.views import DECLARED, REASONS
-from edgewise.core.grants import RENEW_S, Ask, Grants, Leases
+from edgewise.core.dispatch.views import CODES, DECLARED, REASONS, Violation
+from edgewise.core.grant_rules import NOBODY, others_qps
+from edgewise.core.grants import RENEW_S
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import NodeChange
-from edgewise.sim.simulate import CLOSED, NEWS, OPENED, Simulation
+from edgewise.sim.simulate import NEWS, Simulation
+from edgewise.sim.streams import desks
+from edgewise.sim.streams.desk_steps import state_of
+from edgewise.sim.streams.site_arrays import (
+    BOUND,
+    CLOSED,
+    DECIDE,
+    FULL,
+    HEARD,
+    LEFT,
+    PLACE,
+    PLAYED,
+    QUESTIONS,
+    REFUSALS,
+    REFUSED,
+    UNDECIDED,
+    WRITTEN,
+)
 from edgewise.sim.streams.tables import Outcome, Said
 
-CODES = {text: code for code, text in REASONS.items()}
-MESSAGES, RENEW = OPENED + 1, OPENED + 2  # last of what happens at one time
+Heeded = tuple[Event, list[Command]]
 
 
 def simulation_of(
@@ -47,39 +68,6 @@ def simulation_of(
     return Simulation(scenario, make(), seed, **given)
 
 
-class Asked(NamedTuple):
-    """A gateway's message reaches a worker.
-
-    Attributes:
-        loads: load of each stream that is to be granted; None gives it back.
-        everything: they are all that the gateway has there.
-    """
-
-    site: int
-    worker: int
-    loads: dict[int, float | None]
-    everything: bool = False
-
-
-class Answered(NamedTuple):
-    """A worker's answer reaches a gateway: which of the streams that were asked for do not fit."""
-
-    asked: Asked
-    refused: frozenset[int]
-    others_qps: float
-
-
-class Renewed(NamedTuple):
-    """A gateway tells the workers of a cluster all that it has there, by worker and stream."""
-
-    site: int
-    cluster: int
-    loads: dict[int, dict[int, float | None]]
-
-
-Message: TypeAlias = Asked | Renewed | Answered
-
-
 class Heard(NamedTuple):
     """News for the gateway of one site."""
 
@@ -93,13 +81,20 @@ class SiteSimulation(Simulation):
     Args:
         make: makes the policy of one gateway.
         scenario, seed, given: see `Simulation`.
+        note_all: fill `heeded`.
     Attributes:
         cores: of each site; `core` is that of the first.
         refusals: bindings that a worker did not grant.
+        heeded: of each core, what it was told, and said.
     """
 
     def __init__(
-        self, scenario: Scenario, make: Callable[[], DispatchPolicy], seed: int, **given: Any
+        self,
+        scenario: Scenario,
+        make: Callable[[], DispatchPolicy],
+        seed: int,
+        note_all: bool = False,
+        **given: Any,
     ) -> None:
         super().__init__(scenario, make(), seed, **given)
         world, retry = self.world, scenario.retry_refused
@@ -108,14 +103,19 @@ class SiteSimulation(Simulation):
             DispatchCore(world, make(), seed, retry_refused=retry, guard=guard) for _ in world.site_names[1:]
         ]
         self.cores, self.refusals = [self.core, *others], 0
-        self._leases = [Leases(core) for core in self.cores]
-        self._grants = [Grants(float(capacity_qps)) for capacity_qps in world.capacity_qps]
-        self._believed = [set[int]() for _ in self.cores]  # where others have something, as each has heard
-        clusters = range(len(world.cluster_names))
-        self._workers_of = [np.flatnonzero(world.cluster == c).tolist() for c in clusters]
-        self._loads: dict[tuple[int, int], float] = {}  # asked for often
-        for k in range(1, int(scenario.duration_s / RENEW_S) + 1):
-            self._push(k * RENEW_S, RENEW, None)
+        self.heeded: list[list[Heeded]] = [[] for _ in self.cores]
+        self._note_all = note_all
+        cores = desks.cores_of([core.known for core in self.cores])
+        for s, core in enumerate(self.cores):
+            known: State = state_of(cores, s)
+            core.keep_in(known)
+            core.stays.update(self.core.stays)
+        self._site = desks.site_of(
+            cores, self.rows, world.capacity_qps, self._links.delay_s, self._alive,
+            np.array([retry or bool(stream.source) for stream in self.trace], dtype=np.bool_),
+            int(scenario.duration_s / RENEW_S), note_all,
+        )  # fmt: skip
+        self._loop = desks.loop_for(self._site, self._events)
 
     def finish(self) -> Outcome:
         """See `Simulation.finish`."""
@@ -125,33 +125,115 @@ class SiteSimulation(Simulation):
 
     def granted_qps(self, worker: int) -> float:
         """Load that a worker has granted."""
-        return sum(sum(loads.values()) for loads in self._grants[worker].loads.values())
+        return float(others_qps(self._site.granted, worker, NOBODY))
 
-    def _openings_and_closings(self) -> Batch:
-        """They take their turns with messages, one by one."""
-        for stream in self.trace:
-            self._push(stream.open_s, OPENED, StreamOpened(stream.open_s, stream))
-            self._push(stream.close_s, CLOSED, StreamClosed(stream.close_s, stream.id))
-        none = np.zeros(0, dtype=np.int64)
-        return Batch(np.zeros(0), none, none)
+    def _play_until(self, time_s: float, including_closings: bool) -> None:
+        """Let clients come and go, and messages arrive, up to `time_s`; at that time, clients only go."""
+        given, where = UNDECIDED, (time_s, including_closings)
+        scores = self._scores(time_s)
+        while True:
+            start = self._played
+            what = (scores, self._site, self._events, start, *where, given)
+            why, self._played = self._loop(*what)
+            opened = self._events.kind[start : self._played] == OPEN
+            opened_s = self._events.time_s[start : self._played][opened]
+            window = np.minimum(opened_s / self.scenario.window_s, self._windows - 1).astype(int)
+            np.add.at(self._counts[0], window, 1)
+            written, given = self._read(), UNDECIDED
+            if why == PLAYED:
+                return
+            if why == DECIDE:
+                given = self._decide()
+            elif why == FULL or not written:
+                self._site = desks.doubled(self._site)
+
+    def _scores(self, until_s: float) -> tuple[Any, ...]:
+        """Compiled scores that decide until then; which site uses which is written into `Cores.score`."""
+        found, cores = list[Any](), self._site.cores
+        for s, core in enumerate(self.cores):
+            cores.measured_s[s] = core.known.measured_s
+            score = core.compiled_score(until_s)
+            if score is not None and score not in found:
+                found.append(score)
+            which = found.index(score) if score is not None else NOBODY
+            cores.score[s] = which if which < desks.SCORES else NOBODY
+        return desks.filled(found)
+
+    def _decide(self) -> int:
+        """Have a core decide the stream that the loop waits for."""
+        known, cores = self._site.desks, self._site.cores
+        i = int(known.figures[PLACE])
+        stream = self.trace[i]
+        (command,) = self.cores[stream.site].handle(StreamOpened(float(cores.now_s[stream.site]), stream))
+        if isinstance(command, Bind):
+            known.why[i] = 0
+            return command.worker
+        assert isinstance(command, Refuse)
+        known.why[i] = CODES[command.reason]
+        return NOBODY
+
+    def _read(self) -> int:
+        """Carry out what the loop has written down; how much that was."""
+        known, figures = self._site.desks, self._site.desks.figures
+        self.core.guard.questions += int(figures[QUESTIONS])
+        self.refusals += int(figures[REFUSALS])
+        written = int(figures[WRITTEN])
+        figures[QUESTIONS] = figures[REFUSALS] = figures[WRITTEN] = 0
+        for core, now_s in zip(self.cores, self._site.cores.now_s.tolist(), strict=True):
+            core.now_s = max(core.now_s, now_s)
+        if not written:
+            return 0
+        what, time_s = known.what[:, :written].copy(), known.time_s[:written].copy()
+        said = what[0] <= CLOSED
+        kind = np.where(what[0, said] <= REFUSED, OPEN, CLOSE)
+        self.log.append(Said(float(time_s[0]), [], (time_s[said], kind, *what[2:, said])))
+        self._carry(time_s, what)
+        for row in zip(time_s.tolist(), known.qps[:written].tolist(), *what.tolist(), strict=True):
+            self._book(*row)
+        return written
+
+    def _book(self, at_s: float, qps: float, what: int, site: int, i: int, worker: int, why: int) -> None:
+        """Bring a core's books up to what the loop has done."""
+        core = self.cores[site]
+        if what in (BOUND, REFUSED):
+            core.books.took(self.rows, i, at_s, worker, why)
+        elif what != HEARD:
+            core.books.forget(i)
+        if not self._note_all:
+            return
+        event: Event = StreamClosed(at_s, i)
+        commands: list[Command] = [Release(i, worker)] if worker >= 0 else []
+        if what in (BOUND, REFUSED):
+            event = StreamOpened(at_s, self.trace[i])
+            commands = [Bind(i, worker) if worker >= 0 else Refuse(i, REASONS[Violation(why)])]
+        elif what == HEARD:
+            event, commands = ReservedElsewhere(at_s, worker, qps), []
+        self.heeded[site].append((event, commands))
+
+    def _carry(self, time_s: Any, what: Any) -> None:
+        """Let streams send to where they were bound; who leaves a worker loses what it has not served."""
+        window = np.minimum(time_s / self.scenario.window_s, self._windows - 1).astype(int)
+        for row, kind in ((1, BOUND), (2, REFUSED)):
+            np.add.at(self._counts[row], window[what[0] == kind], 1)
+        begun = 0
+        for k in [*np.flatnonzero(what[0] == LEFT).tolist(), time_s.size]:
+            self._take_up(time_s[begun:k], what[:, begun:k])
+            if k < time_s.size:
+                self.carrier.advance(float(time_s[k]))  # what was served until now is no loss
+                self._detach(int(what[2, k]), float(time_s[k]))
+            begun = k + 1
+
+    def _take_up(self, time_s: Any, what: Any) -> None:
+        """Streams that were bound and refused; none of them twice."""
+        bound, refused = what[0] == BOUND, what[0] == REFUSED
+        self.bound[what[2, bound]] = what[3, bound]
+        self.bound[what[2, refused]] = NOBODY
+        self.reason[what[2, refused]] = what[4, refused]
+        self._attach(what[2, bound], time_s[bound])
 
     def _take(self, now_s: float, kind: int, what: Any) -> None:
-        if kind == RENEW:
-            self._renew(now_s)
-        elif isinstance(what, StreamOpened):
-            self._counts[0, min(int(now_s / self.scenario.window_s), self._windows - 1)] += 1
-            self._told(what.stream.site, what)
-            self._refuse_for_good(what.stream.site, what.stream.id, now_s)
-        elif isinstance(what, StreamClosed):  # what it has sent is served
-            core = self.cores[site := self.trace[what.stream_id].site]
-            if what.stream_id in core.bindings or what.stream_id in core.refused:
-                self.log.append(Said(now_s, core.handle(what)))
-                self._settle(now_s, site, what.stream_id)
-                self._leases[site].closed(what.stream_id)
-        elif isinstance(what, Heard):
+        if isinstance(what, Heard):
             self._told(*what)
-        elif kind == MESSAGES:
-            self._deliver(now_s, what)
         else:
             super()._take(now_s, kind, what)
 
@@ -167,7 +249,7 @@ class SiteSimulation(Simulation):
         if (links := measured.telemetry.links) is None:
             super()._report(measured)
             return
-        declared = np.stack([core.view().link[DECLARED] for core in self.cores])
+        declared = self._site.cores.link[:, DECLARED]
         for site, others_bps in enumerate(declared.sum(axis=0) - declared):
             left = np.stack([np.maximum(links[0] - others_bps, 0.0), links[1]])
             event = replace(measured, telemetry=replace(measured.telemetry, links=left))
@@ -175,9 +257,15 @@ class SiteSimulation(Simulation):
 
     def _told(self, site: int, event: Event) -> None:
         commands = self.cores[site].handle(event)
+        if self._note_all:
+            self.heeded[site].append((event, commands))
+        if not commands:
+            return
         self._carry_out(event.time_s, commands)
+        bindings, refused = self.cores[site].bindings, self.cores[site].refused
+        desks.rebind(self._site, site, bindings, {i: CODES[why] for i, why in refused.items()})
         for stream_id in dict.fromkeys(command.stream_id for command in commands):
-            self._settle(event.time_s, site, stream_id)
+            self._site = desks.settled(self._site, event.time_s, site, stream_id)
 
     def _carry_out(self, now_s: float, commands: list[Command]) -> None:
         super()._carry_out(now_s, commands)
@@ -185,106 +273,9 @@ class SiteSimulation(Simulation):
             if isinstance(command, Refuse):
                 self.reason[command.stream_id] = CODES[command.reason]
 
-    def _settle(self, now_s: float, site: int, stream_id: int) -> None:
-        """Tell workers what was bound to them, and what is given back."""
-        for told in self._leases[site].settle(stream_id):
-            load_qps = self._load_qps(stream_id, told.worker) if isinstance(told, Ask) else None
-            cluster = int(self.world.cluster[told.worker])
-            self._send(now_s, site, cluster, [Asked(site, told.worker, {stream_id: load_qps})])
-
-    def _renew(self, now_s: float) -> None:
-        """Every gateway tells each worker all that it has there."""
-        for site, core in enumerate(self.cores):
-            loads: dict[int, dict[int, float | None]] = {}
-            for i, w in core.bindings.items():
-                loads.setdefault(w, {})[i] = self._load_qps(i, w)
-            for cluster in range(len(self.world.cluster_names)):
-                self._send(now_s, site, cluster, [Renewed(site, cluster, loads)])
-
-    def _send(self, now_s: float, site: int, cluster: int, messages: Sequence[Message]) -> None:
-        """Send messages between a gateway and workers of one cluster."""
-        delay_s = float(self._links.delay_s[site, cluster])
-        if delay_s < np.inf:
-            self._push(now_s + delay_s, MESSAGES, messages)
-            return
-        for message in messages:
-            if not isinstance(message, Renewed):
-                self._lost(message if isinstance(message, Asked) else message.asked)
-
-    def _deliver(self, now_s: float, messages: Sequence[Message]) -> None:
-        answers = []
-        for message in messages:
-            if isinstance(message, Answered):
-                self._reach_gateway(now_s, message)
-            elif isinstance(message, Renewed):
-                answers += [self._answer(now_s, asked) for asked in self._all_of(message)]
-            elif self._alive[message.worker]:
-                answers.append(self._answer(now_s, message))
-            else:
-                self._lost(message)
-        if answers:
-            site, worker = answers[0].asked.site, answers[0].asked.worker
-            self._send(now_s, site, int(self.world.cluster[worker]), answers)
-
-    def _all_of(self, told: Renewed) -> Iterator[Asked]:
-        """What each worker is told; left out is who has granted nothing, where the gateway knows that."""
-        for w in self._workers_of[told.cluster]:
-            there = told.loads.get(w, {})
-            news = there or w in self._believed[told.site] or any(self._grants[w].loads.values())
-            if news and self._alive[w]:
-                yield Asked(told.site, w, there, True)
-
-    def _answer(self, now_s: float, asked: Asked) -> Answered:
-        """A worker grants what fits."""
-        grants, gateway = self._grants[asked.worker], self.world.site_names[asked.site]
-        wanted = {str(i): load_qps for i, load_qps in asked.loads.items() if load_qps is not None}
-        if asked.everything:
-            refused = grants.renew(now_s, gateway, wanted)
-        else:
-            for i in asked.loads:
-                grants.release(now_s, gateway, str(i))
-            refused = [i for i, load_qps in wanted.items() if not grants.grant(now_s, gateway, i, load_qps)]
-        return Answered(asked, frozenset(map(int, refused)), grants.others_qps(now_s, gateway))
-
-    def _reach_gateway(self, now_s: float, answer: Answered) -> None:
-        """Note what was granted; what was not is decided anew, now that the others' load is known."""
-        site, worker, loads, everything = answer.asked
-        core, leases = self.cores[site], self._leases[site]
-        if everything or answer.refused:
-            self._told(site, ReservedElsewhere(now_s, worker, answer.others_qps))
-            (self._believed[site].add if answer.others_qps else self._believed[site].discard)(worker)
-        for i in [i for i, load_qps in loads.items() if load_qps is not None]:
-            if everything and core.bindings.get(i) != worker:
-                continue
-            if leases.answered(i, worker, granted=i not in answer.refused):
-                self.refusals += 1
-                self._carry_out(now_s, core.handle(StreamClosed(now_s, i)))
-                self._told(site, StreamOpened(now_s, self.trace[i]))
-                self._refuse_for_good(site, i, now_s)
-            else:
-                self._settle(now_s, site, i)
-
-    def _refuse_for_good(self, site: int, stream_id: int, now_s: float) -> None:
-        """The client of a stream that is over goes."""
-        if self._leases[site].over(stream_id):
-            self.cores[site].handle(StreamClosed(now_s, stream_id))
-
-    def _lost(self, asked: Asked) -> None:
-        """Nobody answers: what is bound stays so until the news of it arrives."""
-        for i, load_qps in asked.loads.items():
-            if load_qps is not None and not asked.everything:
-                self._leases[asked.site].answered(i, asked.worker, granted=True)
-
     def _change_node(self, change: NodeChange) -> None:
         """A worker that starts again has granted nothing yet."""
         super()._change_node(change)
         if change.up:
             for w in np.flatnonzero(self.world.node == self.world.node_names.index(change.node)):
-                self._grants[w] = Grants(self._grants[w].capacity_qps)
-
-    def _load_qps(self, stream_id: int, worker: int) -> float:
-        if (stream_id, worker) not in self._loads:
-            stream = self.trace[stream_id]
-            load_qps = self.core.share_qps(worker, stream.rate_qps, stream.size_bytes)
-            self._loads[stream_id, worker] = load_qps
-        return self._loads[stream_id, worker]
+                desks.forget_all(self._site.granted, int(w))

@@ -90,6 +90,15 @@ class Books:
         for stream_id in rows.id[closed[~came[closed]]].tolist():
             self.forget(stream_id)
 
+    def took(self, rows: Rows, i: int, at_s: float, worker: int, reason: int) -> None:
+        """Note that row `i` opened, and what compiled code decided; nothing new where it is known already."""
+        stream_id = int(rows.id[i])
+        self._open[stream_id] = (rows, i, at_s)
+        if worker >= 0:
+            self.bindings[stream_id] = worker
+        else:
+            self.refused[stream_id] = REASONS[Violation(reason)]
+
     def check(self) -> None:
         """Check that every open stream is bound or refused."""
         assert not self.bindings.keys() & self.refused.keys(), "a stream is both bound and refused"

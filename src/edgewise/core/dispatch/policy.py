@@ -289,7 +289,7 @@ def compiled(policy: object) -> Any | None:
 def _compiled(cls: Any) -> Any | None:
     file = inspect.getsourcefile(cls.score) or ""
     shipped = PACKAGE in Path(file).parents
-    score, reading = _prepared()
+    score, reading = prepared()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NumbaWarning)
@@ -321,7 +321,7 @@ def _pointed_at(score: Any, signature: Any) -> Any:
 
 
 @cache
-def _prepared() -> tuple[Any, Any]:
+def prepared() -> tuple[Any, Any]:
     """Compile the one version of the loop, or load it; numba's types of a score, and of what it may read.
 
     Signatures are spelled out because a first-class function cannot be inferred.

@@ -188,6 +188,19 @@ def release(x: State, site: int, w: int, rate_qps: float, size_bytes: float) -> 
 
 
 @kernel(allocates=False)
+def reserve_elsewhere(x: State, w: int, load_qps: float) -> None:
+    """Worker `w` has granted so much to others than this core."""
+    x.real[LOAD, w] += load_qps - x.real[ELSEWHERE, w]
+    x.real[ELSEWHERE, w] = load_qps
+
+
+@kernel(allocates=False)
+def is_final(why: int, retry: bool) -> bool:
+    """Whether a stream that was refused so will not be decided anew: it is when a worker comes up."""
+    return why != DOWN and not retry
+
+
+@kernel(allocates=False)
 def weigh(x: State, item: Item, found: Weights) -> int:
     """Figures of every worker for one item, with the first violated constraint of each.
 

@@ -14,6 +14,7 @@ A stream is in one of three states:
 
 from collections.abc import Hashable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ from edgewise.core.dispatch.policy import (
 )  # fmt: skip
 from edgewise.core.dispatch.state import State, Weights
 from edgewise.core.dispatch.views import (
+    CODES,
     LEFT,
     REASONS,
     UNSENT,
@@ -54,7 +56,6 @@ from edgewise.core.keyed import Key
 from edgewise.core.world import Links, World
 
 NOBODY = -1
-DOWN = REASONS[Violation.DOWN]
 
 
 class DispatchCore:
@@ -73,6 +74,7 @@ class DispatchCore:
         bindings: stream id → worker index.
         refused: stream id → reason.
         stays: streams of sources, which ask again at every Tick while they are refused.
+        books: of open streams; compiled code that works on `known` keeps them, too.
         shadow: watches what is decided one by one, if there is one.
     """
 
@@ -89,8 +91,8 @@ class DispatchCore:
         guard: Guard | None = None,
     ) -> None:
         self.world, self.seed, self.now_s = world, seed, 0.0
-        self._books = Books()
-        self.bindings, self.refused = self._books.bindings, self._books.refused
+        self.books = Books()
+        self.bindings, self.refused = self.books.bindings, self.books.refused
         self._retry, self.stays = retry_refused, set[int]()
         self.guard, self._suspended = guard or Guard(), False
         self.shadow: Shadow[Decisions] | None = None
@@ -99,7 +101,7 @@ class DispatchCore:
         self._links, self._shown_links = Links(*(array.copy() for array in world.links)), world.links
         zeros, up = np.zeros(world.workers), np.ones(world.workers, dtype=np.bool_)
         none = (zeros, zeros.astype(np.int64), up, zeros, zeros, zeros, zeros, -np.inf)
-        self._take(State.of(DispatchView(world, 0.0, seed, *none)))
+        self.keep_in(State.of(DispatchView(world, 0.0, seed, *none)))
         self.use(policy)
 
     def use(self, policy: DispatchPolicy, guard: Guard | None = None) -> None:
@@ -143,7 +145,7 @@ class DispatchCore:
         Args:
             with_bound: list the bound streams too, as `tick` gets them.
         """
-        bound = self._books.bound() if with_bound else None
+        bound = self.books.bound() if with_bound else None
         return self._state.view(self.world, self.now_s, self._shown_links, bound)
 
     def share_qps(self, worker: int, rate_qps: float, size_bytes: float) -> float:
@@ -152,7 +154,9 @@ class DispatchCore:
 
     def final(self, stream_id: int) -> bool:
         """Whether a stream is refused, and nobody will decide it anew."""
-        return self.refused.get(stream_id, DOWN) != DOWN and not (self._retry or stream_id in self.stays)
+        why = self.refused.get(stream_id)
+        again = self._retry or stream_id in self.stays
+        return why is not None and bool(state.is_final(CODES[why], again))
 
     def handle(self, event: events.Event) -> list[events.Command]:
         """Apply one event and return what is to be done.
@@ -167,7 +171,7 @@ class DispatchCore:
                 if event.stream.source:
                     self.stays.add(item.id)
                 self._open(item, event.worker)
-                return [self._books.answer(item.id)]
+                return [self.books.answer(item.id)]
             case events.StreamClosed():
                 return self._close(event.stream_id)
             case events.Tick():
@@ -178,9 +182,7 @@ class DispatchCore:
                     return self._try_refused()
                 return self._move([s for s, worker in self.bindings.items() if worker == event.worker])
             case events.ReservedElsewhere():
-                load, elsewhere = self._state.real[state.LOAD], self._state.real[state.ELSEWHERE]
-                load[event.worker] += event.load_qps - elsewhere[event.worker]
-                elsewhere[event.worker] = event.load_qps
+                state.reserve_elsewhere(self._state, event.worker, event.load_qps)
                 return []
             case events.LinkChanged():
                 return self._link_changed(event)
@@ -208,11 +210,11 @@ class DispatchCore:
         while start < count:
             rest = Batch(batch.time_s[start:], batch.kind[start:], batch.row[start:])
             self._reach(float(rest.time_s[0]))
-            score = compiled(self._score) if self._why_not(float(rest.time_s[-1])) is None else None
+            score = self.compiled_score(float(rest.time_s[-1]))
             if score is not None:
                 played = play(score, self._state, self._weights, rest, rows, worker, reason)
                 self.now_s = float(rest.time_s[played - 1]) if played else self.now_s
-                self._books.note(rest, played, rows, worker, reason)
+                self.books.note(rest, played, rows, worker, reason)
                 opened = rest.row[:played][rest.kind[:played] == OPEN]
                 self.guard.questions += int(np.count_nonzero(reason[opened] == 0))
                 start += played
@@ -226,6 +228,15 @@ class DispatchCore:
                     self._close(item.id)
                 start += 1
 
+    def compiled_score(self, until_s: float) -> Any | None:
+        """What may decide in its place in compiled code up to a time; None: it is to be asked each time."""
+        return compiled(self._score) if self._why_not(until_s) is None else None
+
+    @property
+    def known(self) -> State:
+        """The arrays that it works on."""
+        return self._state
+
     def adopt(self, view: DispatchView, bound: Bound) -> None:
         """Take over, at time 0, the streams and measurements of a view (for a twin).
 
@@ -233,15 +244,15 @@ class DispatchCore:
             bound: the streams get ids 0 … N-1 in this order.
         """
         found = state.state_of(view, bound.items, bound.worker)
-        self._take(found._replace(measured_s=view.measured_s - view.now_s, seed=self._state.seed))
+        self.keep_in(found._replace(measured_s=view.measured_s - view.now_s, seed=self._state.seed))
         self._links, self._shown_links = Links(*(array.copy() for array in view.links)), view.links
         for i, (worker, opened_s) in enumerate(zip(bound.worker.tolist(), bound.opened_s, strict=True)):
             item = bound.items.item(i)._replace(id=i)
-            self._books.open(item, float(opened_s) - view.now_s)
+            self.books.open(item, float(opened_s) - view.now_s)
             self.bindings[i] = worker
 
-    def _take(self, known: State) -> None:
-        """Have a state from now on, and room to weigh an item in it."""
+    def keep_in(self, known: State) -> None:
+        """Work on these arrays from now on, with room to weigh an item in them."""
         found = self._weights = Weights.of(known.up.size)
         arrays = (known.real, known.whole[state.STREAMS], known.up, found.violation)
         real, streams, up, violation = map(read_only, arrays)
@@ -262,7 +273,7 @@ class DispatchCore:
     def _try_refused(self, everyone: bool = True) -> list[events.Command]:
         """Decide refused streams anew, or those that stay; nothing is said of those that stay refused."""
         asking = [stream for stream in self.refused if everyone or stream in self.stays]
-        asking.sort(key=lambda stream: -self._books.item(stream).priority)
+        asking.sort(key=lambda stream: -self.books.item(stream).priority)
         again = [c for stream_id in asking for c in self._again(stream_id)]
         return [command for command in again if isinstance(command, events.Bind)]
 
@@ -280,7 +291,7 @@ class DispatchCore:
         lost = [
             stream
             for stream, worker in self.bindings.items()
-            if self.world.cluster[worker] == event.cluster and self._books.item(stream).site == event.site
+            if self.world.cluster[worker] == event.cluster and self.books.item(stream).site == event.site
         ]
         return self._move(lost)
 
@@ -295,7 +306,7 @@ class DispatchCore:
 
     def _open(self, item: Item, kept: int | None = None) -> tuple[int, int]:
         """Take a new stream in and decide it, unless it keeps its worker: (worker, 0) or (-1, reason)."""
-        self._books.open(item, self.now_s)
+        self.books.open(item, self.now_s)
         if kept is not None:
             state.weigh(self._state, item, self._weights)
             if self._weights.feasible[kept]:
@@ -304,13 +315,13 @@ class DispatchCore:
 
     def _close(self, stream_id: int) -> list[events.Command]:
         commands = self._unbind(stream_id)
-        self._books.forget(stream_id)
+        self.books.forget(stream_id)
         self.stays.discard(stream_id)
         return commands
 
     def _again(self, stream_id: int) -> list[events.Command]:
-        self._place(self._books.item(stream_id))
-        return [self._books.answer(stream_id)]
+        self._place(self.books.item(stream_id))
+        return [self.books.answer(stream_id)]
 
     def _move(self, streams: list[int]) -> list[events.Command]:
         """Take streams off where they are, all of them first, and decide each anew."""
@@ -376,15 +387,15 @@ class DispatchCore:
         worker = self.bindings.pop(stream_id, None)
         if worker is None:
             return []
-        item = self._books.item(stream_id)
+        item = self.books.item(stream_id)
         state.release(self._state, item.site, worker, item.rate_qps, item.size_bytes)
         return [events.Release(stream_id, worker)]
 
     def validate(self) -> None:
         """Check every invariant of the ledger; tests call it at teardown."""
-        bound = {stream: (self._books.item(stream), worker) for stream, worker in self.bindings.items()}
+        bound = {stream: (self.books.item(stream), worker) for stream, worker in self.bindings.items()}
         check_ledger(self.world, self._state, bound)
-        self._books.check()
+        self.books.check()
 
 
 def _first(decisions: Decisions) -> tuple[int, int]:

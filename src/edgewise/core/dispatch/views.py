@@ -59,6 +59,7 @@ REASONS = {
     Violation.LINK: "every link to a suitable worker is at capacity",
     Violation.POLICY: "the policy refused",
 }
+CODES = {text: int(code) for code, text in REASONS.items()}
 
 
 class Item(NamedTuple):

@@ -252,8 +252,14 @@ def trained(path: Path) -> Trained:
 def of_card(card: Card) -> "Aset":
     """ASET with the network of a card."""
     made = Aset()
-    made.card, made.name = Trained(card), card.name
+    made.card, made.name = _loaded(card.path, card.stamps), card.name
     return made
+
+
+@cache
+def _loaded(path: Path, stamps: tuple[tuple[str, int, int], ...]) -> Trained:
+    """The network of a card, which gateways of one process share."""
+    return trained(path)
 
 
 @cache
