@@ -43,7 +43,7 @@ STYLE = """<style>
 </style>"""
 
 
-class Load(NamedTuple):
+class Filled(NamedTuple):
     """How full something is: shares, in the mean and at most; `says` is the same for people."""
 
     mean: float
@@ -55,8 +55,8 @@ class Load(NamedTuple):
 class Loads:
     """Of nodes, and of links by their names in `Routes`; `busy`: share in which workers of a node worked."""
 
-    nodes: dict[str, Load] = field(default_factory=dict)
-    links: dict[str, Load] = field(default_factory=dict)
+    nodes: dict[str, Filled] = field(default_factory=dict)
+    links: dict[str, Filled] = field(default_factory=dict)
     busy: dict[str, float] = field(default_factory=dict)
 
 
@@ -98,7 +98,7 @@ def loads_of(topology: Topology, run: RecordedRun, policy: str) -> Loads:
     """How full nodes and links are under a policy; of links that are not shared what streams send."""
     found = Loads()
     for one in use_of(run.use, policy):
-        load = Load(one.mean, one.peak or one.mean, f"{_percent(one.mean)} of {one.has}")
+        load = Filled(one.mean, one.peak or one.mean, f"{_percent(one.mean)} of {one.has}")
         if one.what == "cores" or (one.what == "memory" and _instead(found, one)):
             found.nodes[one.name] = load
         elif one.what in ("reserved", "messages"):
@@ -115,11 +115,11 @@ def _instead(loads: Loads, memory: Use) -> bool:
     return memory.name not in loads.nodes or (memory.mean > 0.0 and loads.nodes[memory.name].mean == 0.0)
 
 
-def _added(before: Load | None, one: Use, load: Load) -> Load:
+def _added(before: Filled | None, one: Use, load: Filled) -> Filled:
     if before is None:
         return load
     mean = before.mean + one.mean
-    return Load(mean, max(before.peak, load.peak), f"{_percent(mean)} of {one.has}")
+    return Filled(mean, max(before.peak, load.peak), f"{_percent(mean)} of {one.has}")
 
 
 def _busy(use: Mapping[str, pa.Table], policy: str) -> dict[str, float]:
@@ -135,7 +135,7 @@ def _busy(use: Mapping[str, pa.Table], policy: str) -> dict[str, float]:
     }
 
 
-def _declared(topology: Topology, streams: RecordedRun, policy: str) -> dict[str, Load]:
+def _declared(topology: Topology, streams: RecordedRun, policy: str) -> dict[str, Filled]:
     """Mean share of each way's rate that the queries sent over it take, by "site → cluster"."""
     items = streams.items.filter((pc.field("policy") == policy) & pc.field("cluster").is_valid())
     bits = pc.multiply(
@@ -151,7 +151,7 @@ def _declared(topology: Topology, streams: RecordedRun, policy: str) -> dict[str
         if sent := bps.get((way.site, way.cluster), 0.0):
             share = sent / way.bandwidth_bps
             says = f"{_percent(share)} of {rate(way.bandwidth_bps)}"
-            found[f"{way.site} → {way.cluster}"] = Load(share, share, says)
+            found[f"{way.site} → {way.cluster}"] = Filled(share, share, says)
     return found
 
 
@@ -188,7 +188,7 @@ def _laid_out(
         total = units * (width + _GAP) + len(kept) * (2 * _PAD + _GAP) - _GAP
         x = (WIDTH - total) / 2
         for cluster in kept:
-            nodes = sorted(cluster.nodes, key=lambda node: -loads.nodes.get(node.name, Load(0, 0, "")).mean)
+            nodes = sorted(cluster.nodes, key=lambda node: -loads.nodes.get(node.name, Filled(0, 0, "")).mean)
             shown = {node.name for node in nodes[: NODES * lines]}
             beside = min(NODES, len(shown))
             high = ROW - 28.0 + (lines - 1) * (NODE + _GAP)
@@ -267,8 +267,8 @@ def _ways(
         if way.site not in sites or way.cluster not in panels:
             continue
         names = [routes.names[k] for k in routes.link[n] if k >= 0] + [f"{way.site} → {way.cluster}"]
-        name = max(names, key=lambda each: loads.links.get(each, Load(-1.0, 0.0, "")).mean)
-        found.append((loads.links.get(name, Load(0.0, 0.0, "")), name, way.site, way.cluster))
+        name = max(names, key=lambda each: loads.links.get(each, Filled(-1.0, 0.0, "")).mean)
+        found.append((loads.links.get(name, Filled(0.0, 0.0, "")), name, way.site, way.cluster))
     found = sorted(found, key=lambda each: each[0].mean)[-WAYS:]
     drawn, named, taken = [], set[str](), list[tuple[float, float, float]]()
     for load, name, site, cluster in reversed(found):
@@ -279,7 +279,7 @@ def _ways(
 
 
 def _way(
-    load: Load, name: str, start: _Place, end: _Place, taken: list[tuple[float, float, float]]
+    load: Filled, name: str, start: _Place, end: _Place, taken: list[tuple[float, float, float]]
 ) -> tuple[str, str]:
     """A line from a site to a cluster and its label, if it has a name and there is room for it."""
     x, y, to_x, to_y = _middle(start), start.y, _middle(end), end.y + end.height
@@ -315,7 +315,7 @@ def _panel(cluster: Cluster, place: _Place, left_out: Mapping[str, str]) -> str:
 
 def _node(name: str, place: _Place, loads: Loads) -> str:
     """A box that is filled from its left as far as its node is held, with what that is, and a bar below."""
-    load, busy = loads.nodes.get(name, Load(0.0, 0.0, "")), loads.busy.get(name)
+    load, busy = loads.nodes.get(name, Filled(0.0, 0.0, "")), loads.busy.get(name)
     width = place.width * min(1.0, load.mean)
     lines = [load.says or "holds nothing", "" if busy is None else f"busy {_percent(busy)}"]
     foot = f'x="{place.x + 2:.1f}" y="{place.y + place.height - 5:.1f}" height="3" rx="1.5"'
@@ -354,7 +354,7 @@ def _wires(topology: Topology, loads: Loads, boxes: Mapping[str, _Place]) -> lis
     for link in topology.links:
         if boxes.keys() >= set(link.ends):
             name = " – ".join(link.ends)
-            found.append((loads.links.get(name, Load(0.0, 0.0, "")).mean, link.ends))
+            found.append((loads.links.get(name, Filled(0.0, 0.0, "")).mean, link.ends))
     lines = []
     for share, ends in sorted(found, key=lambda each: each[0])[-WIRES:]:
         (x, y), (to_x, to_y) = ((_middle(boxes[end]), boxes[end].y + NODE / 2) for end in ends)

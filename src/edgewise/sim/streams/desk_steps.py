@@ -8,7 +8,7 @@ from edgewise.core.dispatch.views import Item, Rows
 from edgewise.core.grant_rules import NOBODY, to_tell
 from edgewise.core.world import CLUSTER
 from edgewise.sim.streams.mail import ASK, GIVE_BACK, post
-from edgewise.sim.streams.site_arrays import AFTER, BEFORE, FIRST, LAST, WRITTEN, Cores, Desks, Site
+from edgewise.sim.streams.site_arrays import AFTER, BEFORE, FIRST, LAST, WRITTEN, Cores, SiteArrays, SiteDesks
 
 
 @kernel
@@ -27,7 +27,7 @@ def item_of(rows: Rows, i: int) -> Item:
 
 
 @kernel(allocates=False)
-def write(d: Desks, now_s: float, what: int, s: int, i: int, w: int, why: int, qps: float) -> None:
+def write(d: SiteDesks, now_s: float, what: int, s: int, i: int, w: int, why: int, qps: float) -> None:
     """Note what was done; there is room."""
     k = d.figures[WRITTEN]
     d.time_s[k], d.qps[k] = now_s, qps
@@ -36,7 +36,7 @@ def write(d: Desks, now_s: float, what: int, s: int, i: int, w: int, why: int, q
 
 
 @kernel(allocates=False)
-def list_bound(d: Desks, s: int, i: int, w: int) -> None:
+def list_bound(d: SiteDesks, s: int, i: int, w: int) -> None:
     """A stream is bound, and the last of its site that was."""
     last = d.ends[LAST, s]
     d.worker[i], d.beside[BEFORE, i], d.beside[AFTER, i] = w, last, NOBODY
@@ -48,7 +48,7 @@ def list_bound(d: Desks, s: int, i: int, w: int) -> None:
 
 
 @kernel(allocates=False)
-def unlist(d: Desks, s: int, i: int) -> None:
+def unlist(d: SiteDesks, s: int, i: int) -> None:
     """A stream is bound no more."""
     before, after = d.beside[BEFORE, i], d.beside[AFTER, i]
     if before < 0:
@@ -63,7 +63,7 @@ def unlist(d: Desks, s: int, i: int) -> None:
 
 
 @kernel(allocates=False)
-def send(x: Site, now_s: float, kind: int, s: int, w: int, i: int, qps: float, refused: int) -> None:
+def send(x: SiteArrays, now_s: float, kind: int, s: int, w: int, i: int, qps: float, refused: int) -> None:
     """Send a message about a stream between a site and a worker; what the way does not carry is lost."""
     delay_s = x.delay_s[s, x.cores.whole[0, CLUSTER, w]]
     if delay_s < np.inf:
@@ -74,14 +74,14 @@ def send(x: Site, now_s: float, kind: int, s: int, w: int, i: int, qps: float, r
 
 
 @kernel(allocates=False)
-def hold(d: Desks, i: int, w: int) -> None:
+def hold(d: SiteDesks, i: int, w: int) -> None:
     """A worker has granted a stream, as far as its gateway knows."""
     d.held[i] = w
     d.had[i] = d.had[i] or d.open[i]  # else it was closed meanwhile
 
 
 @kernel(allocates=False)
-def settle(x: Site, now_s: float, s: int, i: int) -> None:
+def settle(x: SiteArrays, now_s: float, s: int, i: int) -> None:
     """Tell workers what was bound to them, and what is given back."""
     former, asked = to_tell(x.desks.worker[i], x.desks.held[i])
     if former >= 0:
@@ -93,7 +93,7 @@ def settle(x: Site, now_s: float, s: int, i: int) -> None:
 
 
 @kernel
-def leave(x: Site, now_s: float, s: int, i: int, what: int) -> None:
+def leave(x: SiteArrays, now_s: float, s: int, i: int, what: int) -> None:
     """A stream ends, or leaves its worker to be decided anew."""
     w = x.desks.worker[i]
     write(x.desks, now_s, what, s, i, w, 0, 0.0)

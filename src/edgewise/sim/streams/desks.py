@@ -17,7 +17,7 @@ from edgewise.core.grant_rules import NOBODY, Granted, forget
 from edgewise.sim.streams.desk_steps import list_bound, settle
 from edgewise.sim.streams.gateways import exchange
 from edgewise.sim.streams.mail import COUNT, Mail
-from edgewise.sim.streams.site_arrays import FIRST, LAST, Cores, Desks, Site
+from edgewise.sim.streams.site_arrays import FIRST, LAST, Cores, SiteArrays, SiteDesks
 
 SCORES = 10  # that may be used at one time; what is beyond them, Python decides
 
@@ -38,11 +38,11 @@ def cores_of(known: Sequence[State]) -> Cores:
 def site_of(
     cores: Cores, rows: Rows, capacity_qps: Floats, delay_s: Floats, alive: Bools, again: Bools,
     renewals: int, all_heard: bool,
-) -> Site:  # fmt: skip
+) -> SiteArrays:  # fmt: skip
     """Nothing has happened yet."""
     sites, streams, workers = cores.now_s.size, rows.id.size, alive.size
     nobody, none = np.full(streams, NOBODY), np.zeros(streams, dtype=np.bool_)
-    desks = Desks(
+    desks = SiteDesks(
         nobody, np.zeros(streams, dtype=np.int8), none, none.copy(), nobody.copy(), again,
         np.full((2, streams), NOBODY), np.full((2, sites), NOBODY),
         np.zeros((sites, workers), dtype=np.bool_), np.zeros(1024), np.zeros((5, 1024), dtype=np.int64),
@@ -50,10 +50,10 @@ def site_of(
     )  # fmt: skip
     granted = Granted.none(capacity_qps, sites, streams, 64)
     mail = Mail.none(4 * delay_s.size + 64, 1024, (sites + 1) * workers)
-    return Site(cores, desks, granted, mail, rows, Weights.of(workers), delay_s, alive, renewals)
+    return SiteArrays(cores, desks, granted, mail, rows, Weights.of(workers), delay_s, alive, renewals)
 
 
-def doubled(x: Site) -> Site:
+def doubled(x: SiteArrays) -> SiteArrays:
     """The same with twice the room."""
     d = x.desks
     time_s, what, qps = (np.concatenate([a, np.zeros_like(a)], axis=-1) for a in (d.time_s, d.what, d.qps))
@@ -65,7 +65,7 @@ def doubled(x: Site) -> Site:
     )
 
 
-def loop_for(site: Site, events: Batch) -> Any:
+def loop_for(site: SiteArrays, events: Batch) -> Any:
     """`exchange` for these, ready to be called."""
     return _compiled(*map(numba.typeof, (site, events))) if JIT else exchange
 
@@ -93,7 +93,7 @@ def _compiled(site: Any, events: Any) -> Any:
     return loop.overloads[given].entry_point
 
 
-def rebind(x: Site, site: int, bindings: Mapping[int, int], refused: Mapping[int, int]) -> None:
+def rebind(x: SiteArrays, site: int, bindings: Mapping[int, int], refused: Mapping[int, int]) -> None:
     """A core has decided itself: where its streams are bound now, in order, and why others are refused."""
     d = x.desks
     for i, why in refused.items():
@@ -103,7 +103,7 @@ def rebind(x: Site, site: int, bindings: Mapping[int, int], refused: Mapping[int
         list_bound(d, site, i, worker)
 
 
-def settled(x: Site, now_s: float, site: int, stream: int) -> Site:
+def settled(x: SiteArrays, now_s: float, site: int, stream: int) -> SiteArrays:
     """Tell workers what was bound to them, and what is given back; with more room where it needs that."""
     if x.mail.figures[COUNT] + 2 > x.mail.heap.size:
         x = doubled(x)

@@ -79,14 +79,14 @@ from edgewise.sim.streams.site_arrays import (
     UNDECIDED,
     UNREAD,
     WRITTEN,
-    Site,
+    SiteArrays,
 )
 
 POLICY = int(Violation.POLICY)
 
 
 @kernel
-def decide(scores: Any, x: Site, now_s: float, s: int, i: int) -> int:
+def decide(scores: Any, x: SiteArrays, now_s: float, s: int, i: int) -> int:
     """Have a gateway decide a stream; -2 or less: it is Python's to decide."""
     which = x.cores.score[s]
     if which < 0:
@@ -103,7 +103,7 @@ def decide(scores: Any, x: Site, now_s: float, s: int, i: int) -> int:
 
 
 @kernel(allocates=False)
-def decided(x: Site, now_s: float, s: int, i: int, w: int) -> None:
+def decided(x: SiteArrays, now_s: float, s: int, i: int, w: int) -> None:
     """Note where a stream was bound, or why not; whose refusal is final goes."""
     d, why = x.desks, x.desks.why[i]
     d.open[i] = True
@@ -117,7 +117,7 @@ def decided(x: Site, now_s: float, s: int, i: int, w: int) -> None:
 
 
 @kernel
-def close(x: Site, now_s: float, s: int, i: int) -> None:
+def close(x: SiteArrays, now_s: float, s: int, i: int) -> None:
     """A client closes its stream, if that is still open; what it has sent is served."""
     if x.desks.open[i]:
         x.cores.now_s[s] = now_s
@@ -128,7 +128,7 @@ def close(x: Site, now_s: float, s: int, i: int) -> None:
 
 
 @kernel
-def heard(x: Site, now_s: float, s: int, w: int, load_qps: float) -> None:
+def heard(x: SiteArrays, now_s: float, s: int, w: int, load_qps: float) -> None:
     """A gateway hears what others have of a worker."""
     x.cores.now_s[s] = now_s
     reserve_elsewhere(held(state_of(x.cores, s)), w, load_qps)
@@ -138,7 +138,7 @@ def heard(x: Site, now_s: float, s: int, w: int, load_qps: float) -> None:
 
 
 @kernel
-def answered(x: Site, now_s: float, s: int, i: int, w: int, granted: bool) -> bool:
+def answered(x: SiteArrays, now_s: float, s: int, i: int, w: int, granted: bool) -> bool:
     """A gateway hears whether a worker has granted a stream; whether it is to decide it anew."""
     if is_anew(granted, x.desks.worker[i], w):
         x.desks.figures[REFUSALS] += 1
@@ -151,7 +151,7 @@ def answered(x: Site, now_s: float, s: int, i: int, w: int, granted: bool) -> bo
 
 
 @kernel(allocates=False)
-def asked(x: Site, now_s: float) -> None:
+def asked(x: SiteArrays, now_s: float) -> None:
     """A worker is asked for a stream, or gets it back."""
     m, g = x.mail.taken[0], x.granted
     s, w, i = m.site, m.place, m.stream
@@ -167,7 +167,7 @@ def asked(x: Site, now_s: float) -> None:
 
 
 @kernel(allocates=False)
-def renew_all(x: Site, now_s: float) -> None:
+def renew_all(x: SiteArrays, now_s: float) -> None:
     """Every gateway tells the workers of each cluster all that it has there."""
     d, mail = x.desks, x.mail
     mail.figures[RENEWED] += 1
@@ -194,7 +194,7 @@ def renew_all(x: Site, now_s: float) -> None:
 
 
 @kernel(allocates=False)
-def renewed(x: Site, now_s: float) -> None:
+def renewed(x: SiteArrays, now_s: float) -> None:
     """Workers of a cluster hear all that a gateway has; not those that, as it knows, have granted nothing."""
     mail, g = x.mail, x.granted
     m = mail.taken[0]
@@ -222,7 +222,7 @@ def renewed(x: Site, now_s: float) -> None:
 
 
 @kernel
-def all_answered(x: Site, now_s: float) -> int:
+def all_answered(x: SiteArrays, now_s: float) -> int:
     """A gateway hears answers to its renewal, on from where it stopped; 1: there is more, later."""
     mail = x.mail
     m, f = mail.taken[0], mail.figures
@@ -247,7 +247,7 @@ def all_answered(x: Site, now_s: float) -> int:
 
 
 @kernel
-def deliver(x: Site, now_s: float) -> int:
+def deliver(x: SiteArrays, now_s: float) -> int:
     """A message arrives, or goes on being heard; 1: there is more of it, after a decision."""
     m = x.mail.taken[0]
     if m.kind == ANSWERS:
@@ -265,7 +265,7 @@ def deliver(x: Site, now_s: float) -> int:
 
 
 @kernel(allocates=False)
-def room_for_message(x: Site) -> int:
+def room_for_message(x: SiteArrays) -> int:
     """Whether the next message finds room for what it leads to: PLAYED, FULL, or UNREAD notes."""
     m, mail = x.mail.heap[0], x.mail
     many = m.last - m.first if m.kind == ANSWERS or m.kind == RENEWAL else 1
@@ -281,7 +281,7 @@ def room_for_message(x: Site) -> int:
 
 
 @kernel(allocates=False)
-def room_for_renewals(x: Site) -> int:
+def room_for_renewals(x: SiteArrays) -> int:
     """Whether all that is bound can be told: PLAYED, or FULL."""
     bound = 0
     for s in range(x.delay_s.shape[0]):
@@ -296,7 +296,7 @@ def room_for_renewals(x: Site) -> int:
 
 
 @kernel(allocates=False)
-def next_of(x: Site, events: Batch, played: int) -> tuple[float, int]:
+def next_of(x: SiteArrays, events: Batch, played: int) -> tuple[float, int]:
     """When what happens; at one time: a client goes, comes, a message arrives, renewals."""
     time_s, what, f = np.inf, RENEWING, x.mail.figures
     if played < events.row.size:
@@ -309,7 +309,7 @@ def next_of(x: Site, events: Batch, played: int) -> tuple[float, int]:
 
 
 @kernel(allocates=False)
-def room_for(x: Site, what: int) -> int:
+def room_for(x: SiteArrays, what: int) -> int:
     """Whether there is room for what is next and all that it leads to: PLAYED, FULL, or UNREAD notes."""
     if what == RENEWING:
         return room_for_renewals(x)
@@ -322,7 +322,7 @@ def room_for(x: Site, what: int) -> int:
 
 @kernel
 def exchange(
-    scores: Any, whole: Site, events: Batch, played: int, limit_s: float, closings: bool, given: int
+    scores: Any, whole: SiteArrays, events: Batch, played: int, limit_s: float, closings: bool, given: int
 ) -> tuple[int, int]:
     """Play all that happens before `limit_s`.
 

@@ -15,9 +15,9 @@ BOUND, REFUSED, LEFT, CLOSED, OVER, HEARD = range(6)  # what is written down
 PLAYED, DECIDE, FULL, UNREAD = range(4)  # why the loop ends
 GOING, COMING, ARRIVING, RENEWING = range(4)  # what happens, in this order at one time
 UNDECIDED = -9
-FIRST, LAST = 0, 1  # rows of `Desks.ends`
-BEFORE, AFTER = 0, 1  # rows of `Desks.beside`
-WRITTEN, QUESTIONS, REFUSALS, PLACE = range(4)  # in `Desks.figures`
+FIRST, LAST = 0, 1  # rows of `SiteDesks.ends`
+BEFORE, AFTER = 0, 1  # rows of `SiteDesks.beside`
+WRITTEN, QUESTIONS, REFUSALS, PLACE = range(4)  # in `SiteDesks.figures`
 
 
 class Cores(NamedTuple):
@@ -40,7 +40,7 @@ class Cores(NamedTuple):
     now_s: Floats
 
 
-class Desks(NamedTuple):
+class SiteDesks(NamedTuple):
     """What gateways know of their streams, and what they have done since it was read.
 
     Attributes:
@@ -72,7 +72,7 @@ class Desks(NamedTuple):
     all_heard: bool
 
 
-class Site(NamedTuple):
+class SiteArrays(NamedTuple):
     """The whole: what the loop works on.
 
     Attributes:
@@ -81,7 +81,7 @@ class Site(NamedTuple):
     """
 
     cores: Cores
-    desks: Desks
+    desks: SiteDesks
     granted: Granted
     mail: Mail
     rows: Rows
