@@ -13,7 +13,8 @@ BODY = {
     "earliest_s": 0, "latest_s": 4e9, "priority": 0, "when_evicted": "pause", "live": {},
     "task": "detection", "rate_qps": 1, "size_bytes": 1000, "deadline_s": 5,
 }  # fmt: skip
-OPEN = {"/v2/health/live", "/v2/health/ready", "/openapi.json"}  # to everyone, as docs/access.md says
+# To everyone, as docs/access.md says; "/" is a page without any data.
+OPEN = {"/", "/v2/health/live", "/v2/health/ready", "/openapi.json"}
 
 
 @dataclass(frozen=True)

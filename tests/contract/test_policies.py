@@ -290,5 +290,5 @@ def test_state_goes_round_or_is_caught():
 
 
 def test_a_class_that_says_of_no_decision_is_refused():
-    with pytest.raises(PolicyError, match="no decision 'none'"):
+    with pytest.raises(PolicyError, match="its class says decision = None; say one of dispatch"):
         check_policy(type("Nothing", (), {}))

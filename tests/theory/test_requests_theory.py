@@ -45,7 +45,8 @@ def waits_s(services, policy, arrival_s, took_s, way_s):
         none,
         none,
     )
-    sites = RequestSites(services, drawn, lambda: policies.load("requests", policy), 0, 1, News(25.0))
+    frames = int(arrival_s[-1] / 25.0) + 10  # until all are answered: what ends after the run is not counted
+    sites = RequestSites(services, drawn, lambda: policies.load("requests", policy), 0, frames, News(25.0))
     sites.advance(np.inf)
     sites.cores[0].validate()
     assert (sites.rows.state == IN_TIME).all()

@@ -54,7 +54,7 @@ def points(folder: Path, vary: str, most: int = 10) -> sweeps.Points:
 
 def test_a_sweep_says_how_many_are_carried(tmp_path: Path) -> None:
     found = sweeps.sweep(points(tmp_path, f"{PATH}=7:13"), [sweeps.parse_target("streams.ok=99%")])
-    (text,) = found.sentences
+    text = found.sentences[0]
     assert "carries count up to 10 with success ≥ 99.00 %" in text and "surely not at 11" in text
 
 

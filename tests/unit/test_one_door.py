@@ -241,7 +241,7 @@ def test_policies_with_identical_records_are_named_as_the_same(tmp_path: Path, o
     vary = sweeps.Vary("jobs.drawn.per_slot", (3, 4))
     points = sweeps.Points("deferrable", (vary,), {"defer": [own.Jobs, "fifo", Twin]}, seeds=(0, 1))
     found = sweeps.sweep(points, [sweeps.parse_target("jobs.started>=1")])
-    assert found.sentences[-1] == "Jobs and Twin decided alike: identical records"
+    assert "Jobs and Twin decided alike: identical records" in found.sentences
     assert len([line for line in found.sentences if "alike" in line]) == 1
 
 
