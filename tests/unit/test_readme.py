@@ -26,8 +26,9 @@ def test_commands_say_what_the_readme_shows(readme, tmp_path):
     assert len(listed) == 5
     for command, shown in listed:
         found = readme.said(command, tmp_path)
-        assert FIGURE.findall(shown), command
-        assert FIGURE.findall(shown) == FIGURE.findall(found), command
+        figures = FIGURE.findall(shown)
+        assert figures == FIGURE.findall(found), command
+        assert figures or shown == found, command  # what says no figure says the same words
     (page,) = (tmp_path / "runs").glob("factory-compare/report.html")
     assert '<svg class="site"' in page.read_text(encoding="utf-8")
 
