@@ -281,8 +281,8 @@ def test_without_a_system_there_is_one_line_of_help(tmp_path):
 
 @pytest.mark.parametrize(
     "command",
-    ["up", "down", "status", "token", "streams", "workers", "drain", "resume", "worker", "gateway", "dev openapi",
-     "record", "replay", "load", "demo", "policy set", "shadow set", "shadow show"],
+    ["up", "down", "status", "token", "streams", "workers", "drain", "resume", "worker", "gateway",
+     "dev openapi", "record", "replay", "load", "demo", "policy set", "shadow set", "shadow show"],
 )  # fmt: skip
 def test_help_has_an_example(command):
     shown = CliRunner().invoke(app, [*command.split(), "--help"])
