@@ -1,6 +1,6 @@
 """Compile beforehand what simulated and live runs use: every shipped policy decides a little.
 
-`edgewise dev kernels` runs this in processes of their own, `python -m edgewise.precompile NAME…`: what they
+`edgewise kernels` runs this in processes of their own, `python -m edgewise.precompile NAME…`: what they
 compile is found on disk afterwards. A policy that needs a package which is not installed is left out.
 """
 

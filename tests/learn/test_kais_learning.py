@@ -258,7 +258,7 @@ def card_of(folder: Path, **halves: Dispatcher | Scaler) -> Path:
 def test_exported_policies_decide_as_trained_ones(scored: bool, tmp_path: Path) -> None:
     agent = Dispatcher(system(), DispatchConfig(scored=scored), 0)
     scaler = Scaler(system(), ScaleConfig(body="pairs" if scored else "graph"), 0)
-    card = card_of(tmp_path, dispatch=agent, scale=scaler)
+    card = card_of(tmp_path, requests=agent, orchestrate=scaler)
     dispatch, scale = (
         policies.load("requests", str(card)),
         policies.load("orchestrate", str(card)),
@@ -310,12 +310,12 @@ def test_a_sites_decision_needs_no_other_sites_requests(tmp_path: Path) -> None:
 
 
 def test_changed_files_are_refused(tmp_path: Path) -> None:
-    card = card_of(tmp_path, dispatch=Dispatcher(system(), BETTER_DISPATCH, 0))
-    with pytest.raises(PolicyError, match="decides dispatch of requests, not orchestrate"):
+    card = card_of(tmp_path, requests=Dispatcher(system(), BETTER_DISPATCH, 0))
+    with pytest.raises(PolicyError, match="decides requests, not orchestrate"):
         policies.load("orchestrate", str(card))
     with open(tmp_path / "mine.requests.onnx", "ab") as file:
         file.write(b"x")
     with pytest.raises(PolicyError, match="is not the file of its card"):
         policies.load("requests", str(card))
-    with pytest.raises(PolicyError, match="no request policy 'nobody'"):
+    with pytest.raises(PolicyError, match="no requests policy 'nobody'"):
         policies.load("requests", "nobody")
