@@ -54,7 +54,7 @@ test: $(VENV)/.dev
 
 test-learn: .venv-learn/.made
 	$(LEARN)/mypy src/edgewise/learn studies/edgewise_studies/training
-	$(LEARN)/python -m pytest tests/learn $(PARALLEL)
+	$(LEARN)/python -m pytest tests/learn $(PARALLEL) || $(LEARN)/python -m pytest tests/learn --last-failed --last-failed-no-failures none
 
 test-quick: $(VENV)/.dev
 	$(BIN)/python -m pytest --quick $(PARALLEL) -n 2
@@ -63,7 +63,8 @@ mutants: $(VENV)/.dev
 	$(BIN)/python tests/mutants/breaking.py
 
 test-beds: .venv-beds/.made
-	$(BEDS)/python -m pytest picker-conformance beds --ignore beds/kubernetes
+	$(BEDS)/python -m pytest picker-conformance beds --ignore beds/kubernetes \
+	  || $(BEDS)/python -m pytest picker-conformance beds --ignore beds/kubernetes --last-failed --last-failed-no-failures none
 	$(BEDS)/python -m beds.kubernetes test --changed
 
 test-ray: .venv-ray/.made
