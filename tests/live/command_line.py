@@ -1,10 +1,11 @@
 """The command line, for tests."""
 
 from contextlib import chdir
+from unittest.mock import patch
 
 from typer.testing import CliRunner
 
-from edgewise.cli import app
+from edgewise.cli import app, compiling
 from edgewise.errors import EdgewiseError
 
 
@@ -13,7 +14,7 @@ def edgewise(*arguments, folder, code=0):
 
     `code` None takes any code, and what failed said nothing.
     """
-    with chdir(folder):
+    with chdir(folder), patch.object(compiling, "say_when_compiling"):  # it is said once a process
         done = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
     error = done.exception if isinstance(done.exception, EdgewiseError) else None
     if code is None:

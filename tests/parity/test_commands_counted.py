@@ -15,6 +15,7 @@ import edgewise as ew
 from edgewise.config import load_scenario
 from edgewise.core.defer import EvictJob, StartJob
 from edgewise.core.defer.core import DeferCore
+from edgewise.core.dispatch.books import Books
 from edgewise.core.dispatch.events import Bind, Refuse
 from edgewise.core.dispatch.policy import OPEN
 from edgewise.core.dispatch.requests import RequestCore
@@ -64,6 +65,7 @@ class Issued:
             patch.setattr(kind, "__init__", self._noting(kind, kind.__init__))
             patch.setattr(kind, "handle", self._counting(kind.handle))
         patch.setattr(DispatchCore, "play", self._playing(DispatchCore.play))
+        patch.setattr(Books, "took", self._taking(Books.took))
 
     def _noting(self, kind, begin):
         @wraps(begin)
@@ -97,6 +99,16 @@ class Issued:
                 self.last[rows.item(row).id] = Bind if worker[row] >= 0 else Refuse
 
         return played
+
+    def _taking(self, took):
+        """Of gateways at sites, which kernels that `handle` calls decided."""
+
+        @wraps(took)
+        def taken(books, rows, i, at_s, worker, reason):
+            took(books, rows, i, at_s, worker, reason)
+            self.last[rows.item(i).id] = Bind if worker >= 0 else Refuse
+
+        return taken
 
     def said(self, what):
         """How often request cores said something."""

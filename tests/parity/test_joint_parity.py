@@ -22,7 +22,6 @@ from edgewise.core.dispatch.events import (
     Send,
 )
 from edgewise.core.dispatch.requests import RequestCore
-from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.orchestrate.core import EndReplica, FrameBegan, StartReplica
 from edgewise.core.plane import NodesChanged, Plane
 from edgewise.core.world import World
@@ -35,6 +34,7 @@ from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
 from edgewise.sim.requests.sites import RequestSites
+from edgewise.sim.sites import simulation_of
 from joint_scenarios import TURNS, campus, run_of
 
 SEED = 3
@@ -74,13 +74,15 @@ def told(tmp_path_factory):
     data["streams"]["arrivals"]["clients_per_min"] = 30
     data["live"] = {"budgets_s": dict.fromkeys(("dispatch", "requests", "orchestrate", "defer"), 60)}
     with pytest.MonkeyPatch.context() as patched:
-        logs = {kind: noted(kind, patched) for kind in (Plane, DispatchCore)}
+        logs = {Plane: noted(Plane, patched)}
+        patched.setattr("edgewise.joint.simulation_of", partial(simulation_of, note_all=True))
         patched.setattr("edgewise.joint.RequestSites", partial(RequestSites, notes=1000))
         run, _ = run_of(data, SEED, True, **decides)
     return (
         parse_scenario(data, "campus"),
         decides,
         {kind: list(cores.values()) for kind, cores in logs.items()},
+        run.parts["streams"].simulation,
         run.parts["services"].sites,
     )
 
@@ -101,10 +103,11 @@ def same(core, log):
 
 
 def test_two_gateways_bind_streams_as_simulated(told):
-    scenario, decides, logs, _ = told
+    scenario, decides, _, streams, _ = told
     world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
-    assert len(logs[DispatchCore]) == 2
-    for core, log in logs[DispatchCore]:
+    assert len(streams.cores) == 2
+    for core, heeded in zip(streams.cores, streams.heeded, strict=True):
+        log = [(event, (), commands) for event, commands in heeded]
         policy = policies.load("dispatch", decides["dispatch"])
         session = Session(world, policy, core.seed, lambda: 0.0, StreamRules.of(scenario))
         assert same(session.core, log) >= {Measured, Bind, Refuse, Release}
@@ -116,7 +119,7 @@ def test_two_gateways_send_requests_as_simulated(told):
 
     The scenario says how long simulated requests take; live that is the variant's profile, then measured.
     """
-    scenario, decides, _, sites = told
+    scenario, decides, _, _, sites = told
     services, sent, lost = services_of(scenario), set(), 0
     assert len(sites.cores) == 2
     for site, core in enumerate(sites.cores):
@@ -132,7 +135,7 @@ def test_two_gateways_send_requests_as_simulated(told):
 
 def test_a_controller_orchestrates_and_defers_as_simulated(told, tmp_path):
     """Its plane hears of nodes, workers, replicas and jobs what the simulated one heard."""
-    scenario, decides, logs, _ = told
+    scenario, decides, logs, _, _ = told
     ((simulated, log),) = logs[Plane]
     store = prepare(tmp_path, scenario, given=decides)
     plane = LivePlane(store)

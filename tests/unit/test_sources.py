@@ -184,7 +184,7 @@ def test_records_and_tables_say_what_became_of_each_source(tmp_path: Path) -> No
     assert cameras["refused"] == pytest.approx(2 / 12, abs=0.01) and cameras["worst"] < 0.02
     assert other["refused"] == 0.0 and other["worst"] > 0.9
     page = (result.save(tmp_path / "run") / "report.html").read_text("utf-8")
-    assert "<h2>Sources</h2>" in page and f"{100 * cameras['refused']:.2f}" in page
+    assert "<h3>Sources</h3>" in page and f"{100 * cameras['refused']:.2f}" in page
     clients = ew.simulate("tiny", "closest", (0,))
     assert clients.sources() == [] and set(clients.items["source"].to_pylist()) == {None}
     assert "<h2>Sources</h2>" not in (clients.save(tmp_path / "two") / "report.html").read_text("utf-8")
