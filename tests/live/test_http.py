@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import time
 
 import pytest
 from connections import LOOPS, answers, reset
@@ -511,3 +512,36 @@ def test_the_scheme_of_a_token_is_read_in_any_case(scheme):
 
     assert refused("/v2/models/m", "secret") is None and refused("/v1/admin/workers", "boss") is None
     assert refused("/v2/models/m", "Secret").status == 401
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_an_answer_that_is_sent_later_holds_no_body_and_no_other_connection(at_once):
+    async def scenario():
+        async def handler(request):
+            return http.Response(200, b"x", after_s=0.3 if request.path == "/later" else 0.0)
+
+        server = await http.serve(handler, limits=http.Limits(bodies_bytes=1000), at_once=at_once)
+        one, other = (http.Client(server.host, server.port) for _ in range(2))
+        began_s, told_s = time.monotonic(), []
+
+        async def ask(client, path):
+            assert (await client.request("POST", path, body=bytes(900))).status == 200
+            told_s.append(time.monotonic() - began_s)
+
+        asking = asyncio.create_task(ask(one, "/later"))
+        while server._shared.bodies.held_bytes or not any(each.busy for each in server._shared.open):
+            await asyncio.sleep(0)
+        await ask(other, "/")  # there is room for its body
+        assert not asking.done()
+        await asking
+        assert told_s[-1] >= 0.3
+        asking = asyncio.create_task(ask(one, "/later"))
+        while not any(each.busy for each in server._shared.open):
+            await asyncio.sleep(0)
+        asking.cancel()  # who hangs up is not waited for
+        while len(server._shared.open) > 1:
+            await asyncio.sleep(0.001)
+        other.close()
+        await server.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from connections import LOOPS
@@ -130,18 +130,25 @@ def test_a_client_that_was_closed_keeps_no_connection():
     on_each_loop(go)
 
 
+@contextmanager
+def full_listener():
+    """An address where the next one that connects gets no answer."""
+    with socket.socket() as listening, ExitStack() as full:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for _ in range(2):  # nobody accepts
+            waits = full.enter_context(socket.socket())
+            waits.setblocking(False)
+            waits.connect_ex(listening.getsockname())
+        yield listening.getsockname()
+
+
 def test_a_query_without_the_time_to_connect_says_nothing_of_its_worker():
     """It did: a gateway that was held up for a moment gave up every worker that late queries went to."""
 
     async def go():
-        with socket.socket() as listening, ExitStack() as full:
-            listening.bind(("127.0.0.1", 0))
-            listening.listen(0)
-            for _ in range(2):  # nobody accepts: the next one that connects gets no answer
-                waits = full.enter_context(socket.socket())
-                waits.setblocking(False)
-                waits.connect_ex(listening.getsockname())
-            client = http.Client(*listening.getsockname())
+        with full_listener() as address:
+            client = http.Client(*address)
             with pytest.raises(TimeoutError):
                 await client.request("GET", "/", timeout_s=0.05)
             query = LiveQuery(1, b"", {}, time.monotonic() + 0.05, 0.0, 0.0)
@@ -149,6 +156,23 @@ def test_a_query_without_the_time_to_connect_says_nothing_of_its_worker():
             assert (answer.status, lost) == (504, False)
             asking = asyncio.create_task(client.request("GET", "/", timeout_s=60))
             while not client._connecting:
+                await asyncio.sleep(0)
+            client.abort()
+            with pytest.raises(GivenUp):
+                await asking
+
+    on_each_loop(go)
+
+
+def test_a_server_may_be_given_up_in_the_moment_when_a_time_out_strikes():
+    """It ended the gateway: a time-out that has struck cannot be moved."""
+
+    async def go():
+        with full_listener() as address:
+            client = http.Client(*address)
+            asking = asyncio.create_task(client.request("GET", "/", timeout_s=0.02))
+            while not any(limit.expired() for limit in client._connecting):
+                assert not asking.done()
                 await asyncio.sleep(0)
             client.abort()
             with pytest.raises(GivenUp):

@@ -4,7 +4,16 @@ import random
 
 import pytest
 
-from edgewise.core.dispatch.shares import ALONE, LATELY_S, MANY, MOST_WAITING, SHARED, Shares
+from edgewise.core.dispatch.shares import (
+    ALONE,
+    LATELY_S,
+    LONGEST_REFUSAL_S,
+    MANY,
+    MOST_WAITING,
+    REFUSED_QPS,
+    SHARED,
+    Shares,
+)
 
 
 def play(rates, room=3, steps=4_000, seed=0):
@@ -60,6 +69,22 @@ def test_a_clients_line_is_bounded_and_who_hangs_up_leaves_it():
     assert shares.enter(0.0, "a", 101, 1) is False
     assert shares.end("a", 0, 1) == [100]
     shares.validate()
+
+
+def test_a_client_that_is_refused_often_is_told_later_and_others_at_once():
+    shares = Shares()
+    for number in range(2 + MOST_WAITING):
+        went = shares.enter(0.0, "a", number, 1)
+    assert went is None
+    told = [shares.refuse(0.0, "a") for _ in range(200)]
+    assert told == pytest.approx([k / REFUSED_QPS for k in range(200)])
+    assert shares.refuse(100.0, "a") == 0.0  # long after
+    for _ in range(int(2 * LONGEST_REFUSAL_S * REFUSED_QPS)):
+        latest = shares.refuse(100.0, "a")
+    assert latest == LONGEST_REFUSAL_S
+    for number in range(100, 101 + MOST_WAITING):
+        shares.enter(100.0, "b", number, 1)
+    assert shares.refuse(100.0, "b") == 0.0
 
 
 def test_room_is_larger_for_a_client_alone_and_clients_are_forgotten():

@@ -190,13 +190,6 @@ class RequestEnded(NamedTuple):
     request: int
 
 
-class RequestTurnedAway(NamedTuple):
-    """A request came and was refused, as too many of its client's wait: it is demand that was not met."""
-
-    time_s: float
-    service: int
-
-
 class ReplicaChanged(NamedTuple):
     """A replica is there, or was seen to change.
 
@@ -235,7 +228,6 @@ RequestEvent: TypeAlias = (
     | RequestAgain
     | RequestReturned
     | RequestEnded
-    | RequestTurnedAway
     | ReplicaChanged
     | ReplicaTold
     | ReplicaForgotten

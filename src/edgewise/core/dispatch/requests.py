@@ -33,7 +33,6 @@ from edgewise.core.dispatch.events import (
     RequestEnded,
     RequestEvent,
     RequestReturned,
-    RequestTurnedAway,
     Send,
     Wait,
 )  # fmt: skip
@@ -205,11 +204,14 @@ class RequestCore:
         return dict(zip(desks.OUTCOMES, self.room.desks.ended[self._d], strict=True))
 
     def enter(self, now_s: float, client: str, service: int, number: int) -> bool | None:
-        """A client asks: whether its request has its turn now, or waits for it; None: too many of its wait.
-
-        Only then it arrives.
-        """
+        """A client asks: whether its request has its turn now, or waits; None: too many of its wait."""
         return self._shares[service].enter(now_s, client, number, self._room(now_s, service))
+
+    def turn_away(self, now_s: float, client: str, service: int) -> float:
+        """Count a request for which there is no place, and say in how many seconds its client is told."""
+        self.arrived[service] += 1
+        self.ended["dropped"][service] += 1
+        return self._shares[service].refuse(now_s, client)
 
     def make_way(self, now_s: float, client: str, service: int, number: int) -> list[int]:
         """A request that had its turn, or waited for it, is over; those whose turn it is now."""
@@ -275,9 +277,6 @@ class RequestCore:
                 if x.asked[self._rows[number]].replica >= 0:
                     raise ValueError(f"request {number} has not come back")
                 return self._obeyed(number, flow.leave(x, self._rows[number]))
-            case RequestTurnedAway(_, s):
-                self.arrived[s] += 1
-                self.ended["dropped"][s] += 1
             case ReplicaChanged():
                 self._change(event)
             case ReplicaTold():

@@ -10,6 +10,8 @@ would begin when its time is nearly over, and all would be late.
 1. No room idles while anybody waits: what one client does not use, others have.
 2. Of n clients that all ask for more than there is, each has an n-th part of what is under way.
 3. A client with nothing under way goes next, whatever others have in their lines.
+4. A client is refused no more than so often in a second: beyond that it is told later. Hundreds of
+   connections that ask again as soon as they are refused would keep a gateway busy with refusing them.
 
 The room is what keeps replicas busy, and little more: what waits at a replica cannot be overtaken by another
 client's share. Where there is one client alone there is nobody to be fair to, and the room is larger.
@@ -29,6 +31,8 @@ from dataclasses import dataclass, field
 SHARED, ALONE = 3, 32  # under way for each replica, where several clients ask, and where one does
 LATELY_S = 10.0  # a client is there for so long after its last request
 MOST_WAITING = 64  # requests of a client; more are refused
+REFUSED_QPS = 100.0  # refusals of a client in a second; others are told later
+LONGEST_REFUSAL_S = 10.0
 MANY = 1000  # clients that are remembered before those are forgotten that asked long ago
 ROOM_S = 0.25  # the room is counted anew
 MOST_DEEP = 256  # requests on their way to and from a replica
@@ -48,6 +52,7 @@ class _Client:
     under_way: set[int] = field(default_factory=set)
     waiting: deque[int] = field(default_factory=deque)
     asked_s: float = 0.0
+    told_s: float = 0.0  # its last refusal
     turn: int = 0  # its last one
 
 
@@ -80,6 +85,13 @@ class Shares:
             return None
         found.waiting.append(number)
         return False
+
+    def refuse(self, now_s: float, client: str) -> float:
+        """A client has too many that wait; in how many seconds it is to be told so."""
+        found = self._clients[client]
+        wait_s = min(max(found.told_s - now_s, 0.0), LONGEST_REFUSAL_S)
+        found.told_s = now_s + wait_s + 1.0 / REFUSED_QPS
+        return wait_s
 
     def end(self, client: str, number: int, room: int) -> list[int]:
         """A request ended, or its client hung up; those that go now."""

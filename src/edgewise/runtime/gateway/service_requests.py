@@ -3,9 +3,9 @@
     POST /v2/models/{service}/infer     `edgewise-deadline-s` or the service's own deadline
 
 Clients have equal shares of the replicas (`core.dispatch.shares`): a request beyond its client's share waits
-for its turn, and is answered 429 where too many of its client's do. One that cannot end in time is refused
-with 409 and why. Replicas work by deadline, and drop with 504 what they could not end in time if they began
-it now. A request whose replica is lost goes elsewhere.
+for its turn, and is answered 429 where too many of its client's do, later the more often that happens. One
+that cannot end in time is refused with 409 and why. Replicas work by deadline, and drop with 504 what they
+could not end in time if they began it now. A request whose replica is lost goes elsewhere.
 """
 
 import asyncio
@@ -26,7 +26,6 @@ from edgewise.core.dispatch.events import (
     RequestCommand,
     RequestEnded,
     RequestReturned,
-    RequestTurnedAway,
     Wait,
 )  # fmt: skip
 from edgewise.core.dispatch.requests import RequestCore
@@ -253,10 +252,10 @@ class RequestWork:
         self._entered = True
         if not await services.turn(*who, query.expires_s):
             self._entered = False
-            self._core.handle(RequestTurnedAway(self._now(), self._service))
-            return http.failure(
-                429, f"{MOST_WAITING} requests of this client wait for their share of the replicas"
-            )
+            why = f"{MOST_WAITING} requests of this client wait for their share of the replicas"
+            refused = http.failure(429, why)
+            refused.after_s = self._core.turn_away(self._now(), self._request.client, self._service)
+            return refused
         services.note_cloud()
         until_s = self._now() + query.expires_s - clock.monotonic_s()
         came = services.names[self._service], self._stated_s, len(query.body)

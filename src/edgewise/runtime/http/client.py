@@ -229,7 +229,8 @@ class Client:
     def abort(self) -> None:
         """Give the server up: every request under way fails with a ConnectionError, now."""
         for limit in self._connecting:
-            limit.reschedule(0.0)
+            if not limit.expired():  # else its task is about to hear so
+                limit.reschedule(0.0)
         self._connecting.clear()
         for call in self._idle:
             hang_up(call.transport)

@@ -11,7 +11,7 @@ import struct
 import types
 import zlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
@@ -59,11 +59,18 @@ class HttpRequest:
 
 @dataclass(slots=True)
 class Response:
-    """An HTTP answer."""
+    """An HTTP answer, sent after a while that holds nothing but its connection."""
 
     status: int = 200
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
+    after_s: float = 0.0
+
+
+async def in_time(response: Response) -> Response:
+    """An answer, once its time has come."""
+    await clock.sleep(response.after_s)
+    return replace(response, after_s=0.0)
 
 
 Handler = Callable[[HttpRequest], Awaitable[Response]]

@@ -27,6 +27,7 @@ from edgewise.runtime.http.messages import (
     coded,
     failure,
     header_name,
+    in_time,
     rest_of,
     use_large_buffers,
     write_response,
@@ -282,6 +283,8 @@ class _Connection(asyncio.Protocol):
             return
         self._release(self._owed_bytes)
         self._owed_bytes = 0
+        if response.after_s > 0.0:
+            return self._hand_over(in_time(response), copy_context(), alive, head_only)
         alive = alive and not (self._ending and not self._waiting)
         for piece in write_response(response, alive, head_only):
             self._transport.write(piece)

@@ -20,7 +20,7 @@ from google.protobuf import (  # type: ignore[import-untyped]
 from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
 
 from edgewise.errors import ProtocolError, ScenarioError
-from edgewise.runtime import http
+from edgewise.runtime import clock, http
 from edgewise.runtime.http.messages import address_of
 from edgewise.runtime.protocol.messages import (
     DTYPES,
@@ -105,6 +105,7 @@ class _Refused(Exception):
     def __init__(self, answer: http.Response, message: str) -> None:
         super().__init__(message)
         self.status, self.headers = answer.status, answer.headers
+        self.after_s = answer.after_s
 
 
 class _Calls:
@@ -128,6 +129,7 @@ class _Calls:
             try:
                 return await self._answer(name, message, _headers(context))
             except (_Refused, ProtocolError) as error:
+                await clock.sleep(getattr(error, "after_s", 0.0))
                 code = CODES.get(error.status, grpc.StatusCode.INTERNAL)
                 said = getattr(error, "headers", {})
                 trailing = tuple((name, said[name]) for name in TRAILING if name in said)
@@ -146,6 +148,7 @@ class _Calls:
                 answer = await self._infer(message, headers)
                 yield MESSAGES["ModelStreamInferResponse"](infer_response=answer)
             except (_Refused, ProtocolError) as error:
+                await clock.sleep(getattr(error, "after_s", 0.0))
                 yield MESSAGES["ModelStreamInferResponse"](error_message=str(error))
 
     async def _answer(self, name: str, message: Any, headers: dict[str, str]) -> Any:
