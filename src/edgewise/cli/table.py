@@ -41,7 +41,9 @@ PANELS: dict[str, dict[str, Verb]] = {
             "traffic",
             "Play what was recorded again: in simulation under any policy of any decision, or streams live.",
         ),
-        "report": Verb("verbs", "Write figures and report.html of a run folder anew; of two, a page with both side by side."),
+        "report": Verb(
+            "verbs", "Write figures and report.html of a run folder anew; of two, one page with both."
+        ),
         "schema": Verb("verbs", "Print the JSON Schema of scenario files."),
     },
     "Train and reproduce": {
