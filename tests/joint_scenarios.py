@@ -235,7 +235,7 @@ def over_cables(lan: str, wan: str, tensors: str = "lan", **more: Any) -> dict[s
     Streams and requests go to the nodes over `lan`, requests to the cloud over `wan`, tensors over `tensors`.
     """
     data = held(five_kinds([], timeline=[]), "streams", "services", "graphs")
-    data["sites"][0]["uplink_bps"] = "1e30"
+    data["sites"][0]["uplink_bps"] = "1e18"
     data["links"] = [
         {"name": "lan", "bandwidth_bps": lan, "delay_s": "0.5ms"} | more,
         {"name": "wan", "bandwidth_bps": wan, "delay_s": "10ms"} | more,

@@ -47,7 +47,7 @@ class World:
         near[0]["resources"] = {"cpu_cores": cores, "memory_bytes": memory}
         cloud = [{"name": "cloud", "resources": {"cpu_cores": 3, "memory_bytes": 32 * GB}}]
         sites = [
-            {"name": f"site-{b}", "access_delay_s": self.within(0, 0.003), "uplink_bps": "1e30"}
+            {"name": f"site-{b}", "access_delay_s": self.within(0, 0.003), "uplink_bps": "1e18"}
             for b in range(self.sites)
         ]
         lan, wan = self.within(1.5e6, 6e6), self.within(0.8e6, 4e6)

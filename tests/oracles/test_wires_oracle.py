@@ -143,7 +143,7 @@ def test_all_kinds_of_messages_on_the_same_links_equal_a_naive_simulator(policy,
 
 
 def test_a_rider_hears_of_what_a_full_link_drops_and_of_what_a_reservation_holds_up():
-    scenario = ew.load_scenario("tiny", {"sharing": "fifo", "sites.0.uplink_bps": 1e30})
+    scenario = ew.load_scenario("tiny", {"sharing": "fifo", "sites.0.uplink_bps": 1e18})
     wires, found = Wires("fifo", scenario.topology), []
     wire = wires.wire(lambda to_s: None, lambda what, at_s, lost: found.append((what, at_s, lost)))
     (link,) = wires.links_of(wires.way(0, 0)).tolist()

@@ -23,7 +23,7 @@ def world(
 ) -> dict[str, Any]:
     """Two sites far from a cloud whose one or two workers streams and requests share; `number` draws it."""
     u = uniform(number, 1, np.arange(8), 0).tolist()
-    fast = "1e30"
+    fast = "1e18"
     data: dict[str, Any] = {
         "name": "shared-workers",
         "duration_s": 30,

@@ -16,7 +16,7 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.sim.requests.sites import RequestSites
 from joint_scenarios import held, over_cables, ran, run_of
 
-FAST, ANSWER_BYTES = "1e30", 40e3
+FAST, ANSWER_BYTES = "1e18", 40e3
 
 
 def answering(lan: str, wan: str, answer_bytes: float = ANSWER_BYTES, **more: Any) -> dict[str, Any]:

@@ -41,10 +41,34 @@ MISTAKES = [
     ("simulate tiny --set streams.applications.quick.size_bytes=1e30", "too large; use at most 1e+18"),
     ("simulate campus-small --set links.2.over=wann", "unknown cable 'wann'; did you mean 'wan'?"),
     ("simulate tiny --set telemetry.period_s=1e-9", "periods in duration_s: about 2e+10; 100,000,000 can be"),
-    ("simulate tiny --set streams.arrivals.clients_per_min=1e30", "clients in duration_s: about 3.33e+29"),
-    ("simulate tiny --set streams.applications.quick.rate_qps=1e30", "queries of all clients: about"),
     (
-        "simulate kais-demo --set services.requests.rate_qps=1e30",
+        "simulate tiny --set streams.arrivals.clients_per_min=1e30",
+        "streams.arrivals.clients_per_min[0].rate: '1e30' is too large; use at most 1e+09",
+    ),
+    (
+        "simulate tiny --set streams.applications.quick.rate_qps=1e30",
+        "streams.applications[0].rate_qps: '1e30' is too large; use at most 1e+09",
+    ),
+    (
+        "simulate tiny --set sites.0.uplink_bps=1e30",
+        "sites[0].uplink_bps: '1e30' is too large; use at most 1e+18",
+    ),
+    (
+        "simulate campus-small --set clusters.hall.nodes.hall.resources.cpu_cores=1e30",
+        "resources.cpu_cores: '1e30' is too large; use at most 1e+09",
+    ),
+    (
+        "simulate campus-small --set clusters.hall.nodes.hall.speed_ops=1e30",
+        "speed_ops: '1e30' is too large; use at most 1e+24",
+    ),
+    (
+        "simulate campus-small --set clusters.hall.nodes.hall.cost=1e30",
+        "cost: '1e30' is too large; use at most 1e+15",
+    ),
+    ("simulate tiny --set streams.arrivals.clients_per_min=1e9", "clients in duration_s: about 3.33e+08"),
+    ("simulate tiny --set streams.applications.quick.rate_qps=1e8", "queries of all clients: about"),
+    (
+        "simulate kais-demo --set services.requests.rate_qps=1e8",
         "services.requests: requests in duration_s:",
     ),
     ("simulate kais-demo --set services.slot_s=1e-9", "slots in duration_s: about"),

@@ -22,7 +22,7 @@ from joint_scenarios import (
     run_out,
 )
 
-FAST = "1e30"
+FAST = "1e18"
 BUSY = "4Mbps"  # of `lan`, on which streams, requests and tensors are about 3.7 Mbit/s
 Rows = dict[str, list[dict[str, Any]]]
 

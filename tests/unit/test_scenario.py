@@ -1,6 +1,6 @@
 import copy
-import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from edgewise.core.world import World
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.model.topology import LinkChange, NodeChange
+from edgewise.model.values import BOUNDS, most_of
 
 
 @pytest.fixture
@@ -326,21 +327,29 @@ def test_the_reference_page_has_every_key_as_it_is_now() -> None:
     )
 
 
-def test_the_schema_says_how_long_times_may_be() -> None:
-    """In every key that ends in `_s`, also in ranges; the grammar has no second type of seconds."""
-    keys: list[tuple[str, set[str]]] = []
+def test_every_number_of_the_grammar_is_bounded_by_what_its_name_ends_with() -> None:
+    """Also in ranges and lists; the grammar has no second type of seconds, rates or cores."""
+    keys: list[tuple[str, list[Any]]] = []
+
+    def numbers(part: Any) -> Iterator[Any]:
+        if isinstance(part, dict) and part.get("type") == "number":
+            yield part.get("maximum", part.get("exclusiveMaximum"))
+        for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+            yield from numbers(inner)
 
     def look(part: Any) -> None:
         for key, value in part.get("properties", {}).items() if isinstance(part, dict) else ():
-            if key.endswith(("_s", "_bytes")) and key != "budgets_s":
-                keys.append((key, set(re.findall(r'"maximum": ([^,}]+)', json.dumps(value)))))
+            if most := list(numbers(value)):
+                keys.append((key, most))
         for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
             look(inner)
 
     look(scenario_schema())
-    assert len(keys) > 60
+    assert len({key for key, _ in keys}) > 60
+    endings = {next(ending for ending in BOUNDS if key.endswith(ending)) for key, _ in keys}
+    assert endings == set(BOUNDS)  # no bound is for nothing
     for key, most in keys:
-        assert most and max(map(float, most)) <= (1e9 if key.endswith("_s") else 1e18), key
+        assert None not in most and max(most) <= most_of(key), (key, most)
 
 
 def test_capacity_left_out_comes_from_the_profile(data: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.problems import nearest, unique
 from edgewise.model.services import free_of
 from edgewise.model.topology import Catalog, Topology
-from edgewise.model.values import MOST_S
+from edgewise.model.values import most_of
 from edgewise.model.work import Edge, Task, TaskGraph
 
 if TYPE_CHECKING:
@@ -173,9 +173,9 @@ class Pipeline:
         length = self.frames if self.frames is not None else self.duration_s
         if not (length is not None and length > 0):
             raise ScenarioError(f"pipeline {self.name!r}: its length is {length!r}; make it positive")
-        if (self.duration_s or 0.0) > MOST_S:
+        if (self.duration_s or 0.0) > (most_s := most_of("duration_s")):
             raise ScenarioError(
-                f"pipeline {self.name!r}: lasts {self.duration_s:g} s; use at most {MOST_S:g}"
+                f"pipeline {self.name!r}: lasts {self.duration_s:g} s; use at most {most_s:g}"
             )
         if not self.graph.tasks:
             raise ScenarioError(f"pipeline {self.name!r}: has no task; add at least one")

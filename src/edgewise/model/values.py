@@ -31,10 +31,22 @@ BYTES = {
 }
 BITS_PER_SECOND = {"bps": 1.0, "kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9}
 PLAIN: dict[str, float] = {}
-# No run needs more; what is larger is a slip of the pen, and sums and counts made of it mean nothing.
-MOST_S = 1e9  # some 32 years
-MOST_BYTES = 1e18
-MOST_SLACK = 1e6
+# No run needs more; what is larger is a slip of the pen, and sums and counts made of it mean nothing. By
+# what the names of fields end with; "" is all else.
+BOUNDS = {
+    "_s": 1e9,  # some 32 years
+    "_bytes": 1e18,
+    "_bytes_per_core": 1e18,
+    "_bytes_per_share": 1e18,
+    "_bps": 1e18,
+    "_qps": 1e9,
+    "_per_min": 1e9,
+    "cores": 1e9,
+    "_ops": 1e24,
+    "cost": 1e15,
+    "slack": 1e6,
+    "": 1e12,
+}
 
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-z]*)\s*")
 
@@ -63,7 +75,12 @@ def quantity(value: Any, units: dict[str, float]) -> float:
     return number
 
 
-def bound(number: float, zero: bool, most: float = math.inf) -> float:
+def most_of(name: str) -> float:
+    """The most that a field of this name may say, by what it ends with."""
+    return next(most for ending, most in BOUNDS.items() if name.endswith(ending))
+
+
+def bound(number: float, zero: bool, most: float) -> float:
     """`number` itself; ValueError when it is negative, 0 without `zero`, or more than `most`."""
     if number < 0 or (number == 0 and not zero):
         raise ValueError(f"is too small; use a number {'>=' if zero else '>'} 0")
@@ -72,23 +89,20 @@ def bound(number: float, zero: bool, most: float = math.inf) -> float:
     return number
 
 
-def amount_schema(units: dict[str, float], zero: bool, most: float = math.inf) -> dict[str, Any]:
+def amount_schema(units: dict[str, float], zero: bool, most: float) -> dict[str, Any]:
     """JSON Schema of a number >= 0 (> 0 without `zero`) and at most `most`, or a string with a unit."""
     # YAML 1.1 reads "1e9" as a string, so plain numbers are allowed there too.
     one = r"[0-9.]+([eE][-+]?[0-9]+)?\s*(" + "|".join(units) + ")"
     pattern = rf"^\s*[-+]?{one}?\s*" + (rf"({one}\s*)*$" if units is SECONDS else "$")
     return {
         "anyOf": [
-            {"type": "number", "minimum" if zero else "exclusiveMinimum": 0}
-            | ({} if math.isinf(most) else {"maximum": most}),
+            {"type": "number", "minimum" if zero else "exclusiveMinimum": 0, "maximum": most},
             {"type": "string", "pattern": pattern},
         ]
     }
 
 
-def amount(
-    units: dict[str, float], zero: bool, most: float = math.inf
-) -> tuple[BeforeValidator, WithJsonSchema]:
+def amount(units: dict[str, float], zero: bool, most: float) -> tuple[BeforeValidator, WithJsonSchema]:
     """A type: one number with a unit, in SI, of at most `most`."""
 
     def validate(value: Any) -> float:
@@ -97,7 +111,7 @@ def amount(
     return BeforeValidator(validate), WithJsonSchema(amount_schema(units, zero, most))
 
 
-def span(units: dict[str, float], most: float = math.inf) -> tuple[BeforeValidator, WithJsonSchema]:
+def span(units: dict[str, float], most: float) -> tuple[BeforeValidator, WithJsonSchema]:
     """A type: x or [lowest, highest], both > 0 and at most `most`, as a pair."""
 
     def validate(value: Any) -> tuple[float, float]:
@@ -136,19 +150,25 @@ def integer(
     )
 
 
-Positive = Annotated[float, *amount(PLAIN, zero=False)]
-NotNegative = Annotated[float, *amount(PLAIN, zero=True)]
-Seconds = Annotated[float, *amount(SECONDS, False, MOST_S)]
-SecondsOrZero = Annotated[float, *amount(SECONDS, True, MOST_S)]
-Bytes = Annotated[float, *amount(BYTES, False, MOST_BYTES)]
-BytesOrZero = Annotated[float, *amount(BYTES, True, MOST_BYTES)]
-Slack = Annotated[float, *amount(PLAIN, False, MOST_SLACK)]
-BitsPerSecond = Annotated[float, *amount(BITS_PER_SECOND, zero=False)]
-RateRange = Annotated[tuple[float, float], *span(PLAIN)]
-SecondsRange = Annotated[tuple[float, float], *span(SECONDS, MOST_S)]
-SlackRange = Annotated[tuple[float, float], *span(PLAIN, MOST_SLACK)]
-BytesRange = Annotated[tuple[float, float], *span(BYTES, MOST_BYTES)]
-AmountRange = Annotated[tuple[float, float], *span(PLAIN)]
+Positive = Annotated[float, *amount(PLAIN, False, BOUNDS[""])]
+NotNegative = Annotated[float, *amount(PLAIN, True, BOUNDS[""])]
+Seconds = Annotated[float, *amount(SECONDS, False, BOUNDS["_s"])]
+SecondsOrZero = Annotated[float, *amount(SECONDS, True, BOUNDS["_s"])]
+Bytes = Annotated[float, *amount(BYTES, False, BOUNDS["_bytes"])]
+BytesOrZero = Annotated[float, *amount(BYTES, True, BOUNDS["_bytes"])]
+BitsPerSecond = Annotated[float, *amount(BITS_PER_SECOND, False, BOUNDS["_bps"])]
+QueriesPerSecond = Annotated[float, *amount(PLAIN, False, BOUNDS["_qps"])]
+PerMinuteOrZero = Annotated[float, *amount(PLAIN, True, BOUNDS["_per_min"])]
+Cores = Annotated[float, *amount(PLAIN, False, BOUNDS["cores"])]
+CoresOrZero = Annotated[float, *amount(PLAIN, True, BOUNDS["cores"])]
+OperationsOrZero = Annotated[float, *amount(PLAIN, True, BOUNDS["_ops"])]
+Cost = Annotated[float, *amount(PLAIN, True, BOUNDS["cost"])]
+Slack = Annotated[float, *amount(PLAIN, False, BOUNDS["slack"])]
+RateRange = Annotated[tuple[float, float], *span(PLAIN, BOUNDS["_qps"])]
+SecondsRange = Annotated[tuple[float, float], *span(SECONDS, BOUNDS["_s"])]
+SlackRange = Annotated[tuple[float, float], *span(PLAIN, BOUNDS["slack"])]
+BytesRange = Annotated[tuple[float, float], *span(BYTES, BOUNDS["_bytes"])]
+CoresRange = Annotated[tuple[float, float], *span(PLAIN, BOUNDS["cores"])]
 Share = Annotated[NotNegative, Field(le=1.0)]
 MOST = 1_000_000  # of anything that is counted: more is a slip of the pen, and fills the memory
 Count = Annotated[int, *integer(1, most=MOST)]
@@ -186,7 +206,7 @@ def having(key: str) -> Discriminator:
 class ResourcesSpec(Spec):
     """Amounts of each resource kind; what is left out is 0."""
 
-    cpu_cores: NotNegative = Field(default=0.0, description="Processor cores, fractions allowed.")
+    cpu_cores: CoresOrZero = Field(default=0.0, description="Processor cores, fractions allowed.")
     memory_bytes: BytesOrZero = Field(default=0.0, description="Main memory in bytes.")
     accelerator_memory_bytes: BytesOrZero = Field(default=0.0, description="Memory of GPUs or TPUs in bytes.")
     storage_bytes: BytesOrZero = Field(default=0.0, description="Disk in bytes.")

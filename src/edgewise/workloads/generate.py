@@ -20,7 +20,7 @@ from edgewise.core.keyed import Purpose, uniform
 from edgewise.errors import ScenarioError
 from edgewise.model.problems import listed, nearest
 from edgewise.model.scenario import Application, Arrivals, Scenario
-from edgewise.model.values import MOST_S
+from edgewise.model.values import most_of
 from edgewise.model.work import Stream
 from edgewise.workloads.sources import source_streams
 
@@ -330,6 +330,6 @@ def _cell(row: Mapping[str, str | None], name: str, zero: bool) -> float | None:
         return value
     if not (math.isfinite(value) and (value > 0 or (zero and value == 0))):
         raise ValueError(f"{name}: {text!r} is not a number {'>=' if zero else '>'} 0; correct it")
-    if name.endswith("_s") and value > MOST_S:
-        raise ValueError(f"{name}: {text!r} is too large; use at most {MOST_S:g}")
+    if value > most_of(name):
+        raise ValueError(f"{name}: {text!r} is too large; use at most {most_of(name):g}")
     return value

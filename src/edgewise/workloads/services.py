@@ -38,7 +38,7 @@ from edgewise.model.services import (
     system_of,
 )
 from edgewise.model.topology import Resources, Way
-from edgewise.model.values import MOST_BYTES, MOST_S
+from edgewise.model.values import most_of
 from edgewise.workloads.requests import first_services, generate, pattern_of, service_needs
 
 WHOLE = 1e-6  # a quotient is a whole number within this
@@ -255,7 +255,7 @@ def _within(ends: tuple[float, float], draws: Floats) -> Floats:
 
 COLUMNS = ("arrival_s", "site", "service", "deadline_s", "service_s", "payload_bytes")  # of what is recorded
 
-MOST = {name: MOST_BYTES if name.endswith("_bytes") else MOST_S for name in COLUMNS if "_" in name}
+MOST = {name: most_of(name) for name in COLUMNS if "_" in name}
 
 
 def recorded(file: Path, scenario: Scenario, system: System) -> Requests:

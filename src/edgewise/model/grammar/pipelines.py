@@ -9,11 +9,15 @@ from pydantic import Field, Tag, model_validator
 
 from edgewise.model.values import (
     BytesOrZero,
+    Cores,
+    CoresOrZero,
     Count,
     Index,
     Name,
     NotNegative,
+    OperationsOrZero,
     Positive,
+    QueriesPerSecond,
     Seconds,
     SecondsOrZero,
     Spec,
@@ -26,7 +30,7 @@ class OperatorSpec(Spec):
     """An operator: what a query makes it compute."""
 
     name: Name = Field(description="Unique in its graph.")
-    work_ops: NotNegative = Field(description="Operations of a query.")
+    work_ops: OperationsOrZero = Field(description="Operations of a query.")
 
 
 class TensorSpec(Spec):
@@ -45,7 +49,7 @@ class GraphSpec(Spec):
 
     ONE_OF = ("network", "operators")
     name: Name = Field(description="Unique among the graphs.")
-    rate_qps: Positive = Field(description="Queries per second, a Poisson process.")
+    rate_qps: QueriesPerSecond = Field(description="Queries per second, a Poisson process.")
     network: str | None = Field(
         default=None,
         min_length=1,
@@ -61,7 +65,7 @@ class GraphSpec(Spec):
     branches: Count | None = Field(
         default=None, description="Contract further, to so many branches of a sub-graph."
     )
-    cpu_cores: NotNegative = Field(
+    cpu_cores: CoresOrZero = Field(
         default=0.0, description="Simulated beside other work: cores that it holds of each server's node."
     )
     memory_bytes: BytesOrZero = Field(
@@ -75,7 +79,7 @@ class PipelineTaskSpec(Spec):
     name: Name = Field(description="Unique among the tasks of its pipeline.")
     downstream: tuple[Name, ...] = Field(default=(), description="Tasks that get its output.")
     memory_bytes: BytesOrZero = Field(description="Memory that it holds, in bytes.")
-    work_ops: NotNegative | None = Field(
+    work_ops: OperationsOrZero | None = Field(
         default=None, description="Operations per frame; left out, it is profiled before it runs."
     )
     output_bytes: BytesOrZero | None = Field(
@@ -132,7 +136,7 @@ class GeneratedPipelinesSpec(LengthSpec):
     )
     name: Name = Field(default="pipeline", description="They are name-0, name-1, …")
     count: Count = Field(description="How many, at most: those that would come after duration_s do not.")
-    rate_qps: Positive = Field(description="Mean number of pipelines that come in a second.")
+    rate_qps: QueriesPerSecond = Field(description="Mean number of pipelines that come in a second.")
 
 
 PipelinesSpec = Annotated[
@@ -163,7 +167,7 @@ class DrawnJobsSpec(Spec):
     """Jobs that are drawn anew for each seed; times are in slots."""
 
     per_slot: NotNegative = Field(description="Mean number of jobs whose earliest start is in a slot.")
-    cores: tuple[Positive, ...] = Field(min_length=1, description="Classes of cores.")
+    cores: tuple[Cores, ...] = Field(min_length=1, description="Classes of cores.")
     core_shares: tuple[NotNegative, ...] = Field(min_length=1, description="Their probabilities.")
     durations: tuple[Count, ...] = Field(min_length=1, description="Classes of durations in slots.")
     duration_shares: tuple[NotNegative, ...] = Field(min_length=1, description="Their probabilities.")
@@ -180,7 +184,7 @@ class JobSpec(Spec):
     """One job; `edgewise submit` hands in such jobs while a system runs."""
 
     name: Name = Field(description="Unique among the jobs.")
-    cores: Positive = Field(description="Cores that it holds while it runs.")
+    cores: Cores = Field(description="Cores that it holds while it runs.")
     memory_bytes: BytesOrZero = Field(default=0.0, description="Memory that it holds, in bytes.")
     duration_s: Seconds = Field(description="How long it runs, in s; whole slots are counted.")
     submitted_s: SecondsOrZero = Field(default=0.0, description="When it is submitted, in s.")

@@ -10,12 +10,14 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from edgewise.model.values import (
     BitsPerSecond,
     Bytes,
+    Cost,
     Count,
     CountOrFill,
     Index,
     Name,
     NotNegative,
-    Positive,
+    OperationsOrZero,
+    QueriesPerSecond,
     ResourcesSpec,
     Seconds,
     SecondsOrZero,
@@ -72,7 +74,7 @@ class VariantSpec(Spec):
         default=ResourcesSpec(), description="What one worker reserves on its node."
     )
     profile: ProfileSpec = Field(description="Processing delay.")
-    capacity_qps: Positive | None = Field(
+    capacity_qps: QueriesPerSecond | None = Field(
         default=None,
         description="Queries/s at its largest payload; when left out, what full batches give.",
     )
@@ -119,11 +121,11 @@ class NodeSpec(Spec):
         default=None, description="Number of equal nodes; left out: one, called `name`."
     )
     resources: ResourcesSpec = Field(default=ResourcesSpec(), description="What each node has.")
-    speed_ops: NotNegative = Field(
+    speed_ops: OperationsOrZero = Field(
         default=0.0,
         description="Operations/s of the whole node, for pipelines and graphs, whose work is in operations.",
     )
-    cost: NotNegative | None = Field(
+    cost: Cost | None = Field(
         default=None, description="What each node costs, in any unit; `edgewise size` adds it up."
     )
 

@@ -7,16 +7,19 @@ from pydantic import BeforeValidator, Field, Tag, WithJsonSchema, model_validato
 
 from edgewise.model.grammar.sources import SourceSpec
 from edgewise.model.values import (
+    BOUNDS,
     PLAIN,
-    AmountRange,
     Bytes,
     BytesOrZero,
     BytesRange,
+    Cores,
+    CoresRange,
     Count,
     CountOrZero,
     Name,
     NotNegative,
-    Positive,
+    PerMinuteOrZero,
+    QueriesPerSecond,
     RateRange,
     Seconds,
     SecondsOrZero,
@@ -67,9 +70,7 @@ class PlainServiceSpec(Spec):
     memory_bytes: BytesRange = Field(
         description="What a replica holds while it lives, bytes: x or [low, high]."
     )
-    cpu_cores: AmountRange = Field(
-        description="Cores a request uses while it is worked on: x or [low, high]."
-    )
+    cpu_cores: CoresRange = Field(description="Cores a request uses while it is worked on: x or [low, high].")
     image_bytes: BytesRange = Field(description="Layers of its own in its image, bytes: x or [low, high].")
     base: Name = Field(default="base", description="Its images share this base layer.")
     base_bytes: BytesOrZero = Field(default=0.0, description="Size of the base layer in bytes.")
@@ -80,7 +81,7 @@ class PlainServiceSpec(Spec):
 class RequestsSpec(Spec):
     """Requests to simulate: Poisson arrivals, every site and every service as likely."""
 
-    rate_qps: Positive = Field(description="Requests per second, all sites together.")
+    rate_qps: QueriesPerSecond = Field(description="Requests per second, all sites together.")
     service_s: SecondsRange = Field(description="Time on a replica in s: x, or uniform in [low, high].")
     slack: SlackRange = Field(
         default=(1.5, 4.0), description="Deadline over time on a replica: x, or uniform in [low, high]."
@@ -106,7 +107,7 @@ class TracedRequestsSpec(Spec):
         "twice as fast (P3), or as in the trace (P4); all in a row (P1-P4); clips of P4 of different load "
         "and delays (sequences)."
     )
-    rate_qps: Positive = Field(description="Requests per second, all sites together.")
+    rate_qps: QueriesPerSecond = Field(description="Requests per second, all sites together.")
     services: Annotated[Count, Field(le=30)] = Field(
         default=30, description="How many of the trace's 30 services, the most frequent first."
     )
@@ -124,7 +125,7 @@ class TracedRequestsSpec(Spec):
         description="Least delay that is required over time on a replica; uniform up to the next.",
     )
     slack_most: Slack = Field(default=3.0, description="Largest delay required over time on a replica.")
-    most_cores: Positive = Field(default=1.0, description="No request uses more cores.")
+    most_cores: Cores = Field(default=1.0, description="No request uses more cores.")
     memory_bytes_per_share: Bytes = Field(
         default=1e9,
         description="Memory of a replica for each percent of a machine that the trace plans, bytes.",
@@ -271,7 +272,7 @@ class StepSpec(Spec):
     """From `at_s` on, clients come at `rate`."""
 
     at_s: SecondsOrZero = Field(description="Start of the step in s; the first one is 0.")
-    rate: NotNegative = Field(description="Clients per minute at each site.")
+    rate: PerMinuteOrZero = Field(description="Clients per minute at each site.")
 
 
 class ArrivalsSpec(Spec):
@@ -285,7 +286,7 @@ class ArrivalsSpec(Spec):
             WithJsonSchema(
                 {
                     "anyOf": [
-                        *amount_schema(PLAIN, zero=True)["anyOf"],
+                        *amount_schema(PLAIN, True, BOUNDS["_per_min"])["anyOf"],
                         {"type": "array", "minItems": 1, "items": StepSpec.model_json_schema()},
                     ]
                 }

@@ -11,7 +11,7 @@ from edgewise.model.values import (
     CountOrZero,
     Name,
     NotNegative,
-    Positive,
+    QueriesPerSecond,
     Seconds,
     Spec,
     integer,
@@ -67,7 +67,7 @@ class SourceSpec(Spec):
     count: CountOrZero = Field(default=1, description="How many at each of its sites.")
     site: Sites = Field(default=("*",), description="Names of sites, or of kinds of them; '*' for every one.")
     task: Name = Field(description="Task it needs; a model must have it.")
-    rate_qps: Positive = Field(description="Queries/s of each, evenly spaced from a random phase on.")
+    rate_qps: QueriesPerSecond = Field(description="Queries/s of each, evenly spaced from a random phase on.")
     size_bytes: Bytes = Field(description="Payload of a query in bytes.")
     answer_bytes: BytesOrZero = Field(
         default=0.0, description="Simulated: size of an answer in bytes; 0 takes no time to send."

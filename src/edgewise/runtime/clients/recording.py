@@ -18,7 +18,7 @@ from edgewise.errors import RunError
 from edgewise.model.grammar.scenario import NEEDS
 from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.model.services import service_names
-from edgewise.model.values import MOST_S
+from edgewise.model.values import most_of
 from edgewise.model.work import INFERENCE, DeferrableJob
 from edgewise.runtime import clock, private
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic, at_sites, measured, zeros
@@ -174,7 +174,8 @@ def _seen(store: Store, live: Scenario, since_s: float, now_s: float) -> _Seen:
     store.close()
     book = JobBook(store.file)
     submitted = [job.deferrable() for job in book.listed(MOST_JOBS) if job.submitted_s >= since_s]
-    jobs = [job for job in submitted if job.earliest_s <= now_s + GOES_ON_S and job.duration_s <= MOST_S]
+    most_s = most_of("duration_s")
+    jobs = [job for job in submitted if job.earliest_s <= now_s + GOES_ON_S and job.duration_s <= most_s]
     book.close()
     kept = PipelineBook(store.file)
     pipelines = [each for each in kept.listed() if each.submitted_s >= since_s]
@@ -267,7 +268,11 @@ def _write(path: Path, columns: Sequence[str], lines: Iterable[Sequence[Any]]) -
 def _is_possible(row: dict[str, Any], live: Scenario) -> bool:
     """Whether a scenario can have a stream: gateways keep refused ones, too, whatever they asked for."""
     tasks, sites = ({each.task for each in live.catalog.models}, {site.name for site in live.topology.sites})
-    return row["task"] in tasks and row.get("site", min(sites)) in sites and 0.0 < row["deadline_s"] <= MOST_S
+    return (
+        row["task"] in tasks
+        and row.get("site", min(sites)) in sites
+        and 0.0 < row["deadline_s"] <= most_of("deadline_s")
+    )
 
 
 def _names(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from edgewise.errors import ProtocolError
-from edgewise.model.values import MOST_S
+from edgewise.model.values import most_of
 from edgewise.runtime.protocol.tensors import (
     DTYPES,
     MAX_ELEMENTS,
@@ -276,9 +276,6 @@ def _decode(listed: list[_Tensor], rest: memoryview, where: str, most: int) -> d
     return arrays
 
 
-MOST = 1e15
-
-
 def stated_in(body: bytes, what: str) -> dict[str, Any]:
     """The JSON object that a body holds.
 
@@ -297,12 +294,12 @@ def stated_in(body: bytes, what: str) -> dict[str, Any]:
 
 
 def number(value: Any, name: str, least: float = 0.0, most: float | None = None) -> float:
-    """A finite number; of seconds, whose names end so, no more than a scenario may have.
+    """A finite number, no more than a scenario may have of what the name ends with.
 
     Raises:
         ProtocolError: it is none from `least` to `most`.
     """
-    most = most if most is not None else MOST_S if name.endswith("_s") else MOST
+    most = most if most is not None else most_of(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         raise ProtocolError(f"{name}: {str(value)[:80]!r} is not a number from {least:g} to {most:g}")
     return float(value)
