@@ -24,7 +24,7 @@ from edgewise.runtime.controller.books import RESTART
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare
-from edgewise.runtime.controller.replicas import Replicas
+from edgewise.runtime.controller.replicas import FRAME, Replicas
 
 pytestmark = [
     pytest.mark.live,
@@ -73,7 +73,8 @@ class Controller:
             return commands
 
         self.plane.handle = noted
-        asyncio.run(self.replicas.step(0.0))  # a new controller waits for the next frame
+        self.store.put(FRAME, 0)
+        asyncio.run(self.replicas.step(0.0))  # a controller that starts again waits for the next frame
 
     async def ask(self, method, path):
         names = [running.process.name for running in self.store.processes("replica")]

@@ -205,11 +205,6 @@ def test_a_controller_starts_and_ends_replicas_as_simulated(tmp_path):
     assert all(sum(arrived) > 200 for arrived, _ in [before[k] for k in ran])
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=KeyError,
-    reason="a simulated controller decides when it begins, a live one a frame later",
-)
 def test_a_controller_decides_in_its_first_frame_as_simulated(tmp_path):
     before, after = both(tmp_path, first=0)
     assert before[0] == after[0]

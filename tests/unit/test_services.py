@@ -28,7 +28,7 @@ from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.services import services_of
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare
-from edgewise.runtime.controller.replicas import Replicas
+from edgewise.runtime.controller.replicas import FRAME, Replicas
 
 CAMERA, PLATES, SORTING = range(3)
 GB = 1e9
@@ -297,6 +297,7 @@ def test_the_view_sums_what_gateways_say(tmp_path):
     replicas, store, _ = controller(tmp_path, ask=ask)
     services = replicas.plane.services
     store.started("camera@west-0#0", "1:1", 0)
+    replicas._frame = 0
     asyncio.run(replicas.step(0.0))
     replicas.plane.listen(0.0)
     replicas.plane.tell(replicas._counted(services), 0.0)
@@ -337,6 +338,21 @@ def test_a_replica_that_goes_is_in_use_until_gateways_know_and_hold_nothing(tmp_
         assert replicas.in_use(name) is used
 
 
+def test_a_new_controller_decides_in_its_first_frame_once_gateways_have_answered(tmp_path):
+    answers = []
+
+    async def ask(method, path):
+        return answers
+
+    replicas, store, services = controller(tmp_path, ask=ask)
+    asyncio.run(replicas.step(0.0))
+    assert store.get(FRAME) is None and placed(replicas, replicas.plane.services).sum() == 3
+    answers.append({"gateway": "gateway-0", "answer": report(camera=3)})
+    asyncio.run(replicas.step(1.0))
+    assert store.get(FRAME) == 0
+    assert placed(replicas, replicas.plane.services)[:, CAMERA].sum() > 1
+
+
 def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_path, caplog):
     async def ask(method, path):
         return [{"gateway": "gateway-0", "answer": report(camera=3)}]
@@ -344,8 +360,10 @@ def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_
     replicas, store, _ = controller(tmp_path, ask=ask)
     services = replicas.plane.services
     frame_s = services.spec.frame_s
-    asyncio.run(replicas.step(10 * frame_s))  # a new controller waits for the next frame
+    store.put(FRAME, 10)
+    asyncio.run(replicas.step(10 * frame_s))  # a controller that starts again does not repeat a frame
     assert placed(replicas, services).sum() == 3
+    assert replicas._new_arrivals(services).tolist() == [0, 0, 0]  # nor count what came before
     asyncio.run(replicas.step(11 * frame_s))
     grown = placed(replicas, services)
     assert grown[:, CAMERA].sum() > 1

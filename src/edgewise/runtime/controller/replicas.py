@@ -43,6 +43,7 @@ from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.store import SHADOWS, Running
 
 log = logging.getLogger("edgewise.replicas")
+FRAME, NEVER = "replicas_frame", -1  # the last in which it was decided, in the store; before the first
 STATES = {STARTING: "starting", READY: "ready", REMOVING: "removing", LEAVING: "leaving"}
 Ask = Callable[[str, str], Awaitable[list[dict[str, Any]]]]
 DONE = {StartReplica: "replica added", KeepReplica: "replica kept", EndReplica: "replica removed"}
@@ -105,10 +106,14 @@ class Replicas(LiveDecision):
         if services is None:
             return
         frame = int(now_s / services.spec.frame_s)
-        if self._frame is None:
-            self._frame = frame  # a controller that starts again does not repeat a frame
+        if self._frame is None and self._seen:
+            self._frame = NEVER
+            if self.store.get(FRAME) is not None:  # a controller that starts again does not repeat a frame,
+                self._frame = frame  # nor count what came before
+                self._new_arrivals(services)
         if frame != self._frame and self._seen:
             self._frame = frame
+            self.store.put(FRAME, frame)
             self.plane.listen(now_s)
             self.plane.tell(self._counted(services), now_s)
             core, frame_s = self._core_of(services), now_s - float(self.store.get("began_s", 0.0))
