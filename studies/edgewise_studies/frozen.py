@@ -33,6 +33,7 @@ from edgewise.errors import RunError, ScenarioError
 from edgewise.model.scenario import Scenario
 from edgewise.report.records import write_whole
 from edgewise_studies.claims import Claim
+from edgewise_studies.twins import as_published, published_settings
 
 
 def sha256(scenario: Scenario) -> str:
@@ -68,7 +69,7 @@ def freeze(name: str | Path, folder: Path) -> tuple[str, str]:
         ScenarioError: it cannot be loaded, or one of its name is frozen already.
         RunError: it cannot be written.
     """
-    scenario = load_scenario(name)
+    scenario = as_published(name)
     return scenario.name, _freeze(f"{scenario.name}.yaml", dump_scenario(scenario), folder)
 
 
@@ -90,7 +91,7 @@ def check_frozen(scenario: Scenario, folder: Path) -> str:
     """The SHA-256 of a scenario that is as it was frozen.
 
     A later edgewise may write scenarios with more keys; what was frozen is then read and written
-    anew by this edgewise, and that is compared.
+    anew by this edgewise, and that is compared. Where its setting became a key, it is the published one.
 
     Raises:
         ScenarioError: it is not frozen, or differs from what was frozen; the message names what differs.
@@ -102,7 +103,12 @@ def check_frozen(scenario: Scenario, folder: Path) -> str:
 
     file, text = f"{scenario.name}.yaml", dump_scenario(scenario)
     return _check(
-        file, text, folder, lambda copy: _first_difference("", plain(load_scenario(copy)), plain(scenario))
+        file,
+        text,
+        folder,
+        lambda copy: _first_difference(
+            "", plain(load_scenario(copy, dict(published_settings(scenario.name)))), plain(scenario)
+        ),
     )
 
 

@@ -28,7 +28,6 @@ from numpy.typing import ArrayLike
 
 from edgewise import parallel
 from edgewise.arrays import Floats
-from edgewise.config import load_scenario
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.model.scenario import Scenario
 from edgewise.report import style
@@ -46,6 +45,7 @@ from edgewise_studies.frozen import (
     knows_frozen,
     sha256,
 )
+from edgewise_studies.twins import as_published
 
 Progress = Callable[[str], None]
 NEEDS_TRAINING = "needs training runs, which a wheel leaves out: give --evidence"
@@ -163,14 +163,14 @@ class Run:
         return parallel.every(function, tasks, self.jobs)
 
     def scenario(self, name: str | Path) -> Scenario:
-        """Load a frozen scenario and note its hash.
+        """Load a frozen scenario, in its paper's setting, and note its hash.
 
         Outside of a checkout nothing says what was frozen: the hash is noted all the same.
 
         Raises:
             ScenarioError: it cannot be loaded, is not frozen, or differs from what was frozen.
         """
-        scenario = load_scenario(name)
+        scenario = as_published(name)
         known = knows_frozen(self.results)
         self.scenarios[scenario.name] = check_frozen(scenario, self.results) if known else sha256(scenario)
         return scenario

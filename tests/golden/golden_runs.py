@@ -237,6 +237,7 @@ FAILURES = [
     {"at_s": 20, "link": {"site": "access-1", "cluster": "cloud"}, "up": False},
     {"at_s": 25, "cluster": "central-office", "up": True},
 ]
+ONE: dict[str, Any] = {"streams__gateways": "one"}  # as published
 SHORT: dict[str, Any] = {"duration_s": 40, "window_s": 10}
 SMALL: dict[str, Any] = {"duration_s": 75, "topology__antennas": 3}
 FRAMES: dict[str, Any] = {"duration_s": 50}
@@ -251,29 +252,39 @@ TWO_HOURS: dict[str, Any] = {
 }
 
 RUNS: Mapping[str, Golden] = {
-    "tiny": dispatch("tiny", "closest", "0:3"),
+    "tiny": dispatch("tiny", "closest", "0:3", **ONE),
     "campus-small": together("campus-small"),
     "campus": together("campus", **TWO_HOURS),
     "poisson-queries": dispatch(
-        "tiny", "power-of-two", "0:2", streams__applications__quick__arrivals="poisson"
+        "tiny", "power-of-two", "0:2", **ONE, streams__applications__quick__arrivals="poisson"
     ),
-    "three-tier": dispatch("three-tier", "least-impedance", **SHORT),
-    "failures": dispatch("three-tier", "least-loaded-feasible", **SHORT, timeline=FAILURES),
+    "three-tier": dispatch("three-tier", "least-impedance", **ONE, **SHORT),
+    "failures": dispatch("three-tier", "least-loaded-feasible", **ONE, **SHORT, timeline=FAILURES),
     "refused-are-tried-again": dispatch(
-        "three-tier", "farthest", **SHORT, retry_refused=True, decision_delay_s=0.2, telemetry__lag_s=0.7
+        "three-tier",
+        "farthest",
+        **ONE,
+        **SHORT,
+        retry_refused=True,
+        decision_delay_s=0.2,
+        telemetry__lag_s=0.7,
     ),
-    "bandit": dispatch("three-tier", "bandit", **SHORT),
-    "lookahead": dispatch("three-tier", "lookahead", **SHORT),
-    "random-by-latency": dispatch("three-tier", "random-by-latency", **SHORT),
-    "full-edge": dispatch("full-edge", "aset", **SMALL),
-    "full-edge-burst": dispatch("full-edge-burst", "slack-aware", **SMALL),
-    "full-edge-scarce": dispatch("full-edge-scarce", "aset", **SMALL),
-    "full-edge-scarce-burst": dispatch("full-edge-scarce-burst", "load-balancing", **SMALL),
-    "full-edge-steady": dispatch("full-edge-steady", "random-by-load", **SMALL),
-    "dc-cloud": dispatch("dc-cloud", "cheaper", **SMALL),
-    "co-dc-cloud": dispatch("co-dc-cloud", "aset", **SMALL),
-    "isp": dispatch("isp", "power-of-two", duration_s=50),
-    "kais-live": dispatch("kais-live", "closest"),
+    "bandit": dispatch("three-tier", "bandit", **ONE, **SHORT),
+    "lookahead": dispatch("three-tier", "lookahead", **ONE, **SHORT),
+    "random-by-latency": dispatch("three-tier", "random-by-latency", **ONE, **SHORT),
+    "full-edge": dispatch("full-edge", "aset", **ONE, **SMALL),
+    "full-edge-burst": dispatch("full-edge-burst", "slack-aware", **ONE, **SMALL),
+    "full-edge-scarce": dispatch("full-edge-scarce", "aset", **ONE, **SMALL),
+    "full-edge-scarce-burst": dispatch("full-edge-scarce-burst", "load-balancing", **ONE, **SMALL),
+    "full-edge-steady": dispatch("full-edge-steady", "random-by-load", **ONE, **SMALL),
+    "dc-cloud": dispatch("dc-cloud", "cheaper", **ONE, **SMALL),
+    "co-dc-cloud": dispatch("co-dc-cloud", "aset", **ONE, **SMALL),
+    "isp": dispatch("isp", "power-of-two", **ONE, duration_s=50),
+    "kais-live": dispatch("kais-live", "closest", **ONE),
+    "as-live": dispatch("three-tier", "least-impedance", **SHORT),
+    "as-live-failures": dispatch("three-tier", "least-loaded-feasible", **SHORT, timeline=FAILURES),
+    "as-live-learned": dispatch("full-edge", "aset", **SMALL),
+    "as-live-full-edge": dispatch("full-edge-scarce-burst", "slack-aware", **SMALL),
     "queue-exponential": queue(servers=2),
     "queue-batches": queue(
         distribution="normal", deviation=0.3, max_batch=4, batch_slope=0.2, batch_timeout_s=0.05

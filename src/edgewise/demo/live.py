@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ from edgewise.runtime.controller.plan import Emulation
 from edgewise.runtime.metrics import watched
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.reaching import ask, operator, store_of
-from edgewise.sim.simulate import Simulation
+from edgewise.sim.sites import simulation_of
 
 KINDS = ("ok", "failed", "rejected")
 COLOURS = {"ok": "green", "failed": "red", "rejected": "yellow"}
@@ -272,7 +273,7 @@ def _shares(policy: str, counts: Sequence[int]) -> PolicyShares:
 
 
 def _simulated(scenario: Scenario, policy: str, streams: Sequence[Stream], seed: int) -> PolicyShares:
-    outcome = Simulation(scenario, policies.load("dispatch", policy), seed, streams=streams).run()
+    outcome = simulation_of(scenario, partial(policies.load, "dispatch", policy), seed, streams=streams).run()
     return _shares(policy, [int(np.sum(outcome.streams[kind])) for kind in KINDS])
 
 

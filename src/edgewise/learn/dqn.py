@@ -4,8 +4,9 @@ Read it from top to bottom: what is configured, what is kept, one episode, its g
 the loop. ASET's constants are not published; those below were chosen on validation seeds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,19 @@ from torch import Tensor
 
 from edgewise import policies
 from edgewise.core.dispatch.policy import DispatchPolicy
+from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.learn.env import DispatchEnv, Observation, Reward
 from edgewise.learn.harness import Figures, Trainer, descend, write_network
 from edgewise.learn.networks import NETWORKS
 from edgewise.learn.replay import Replay, Transitions
+from edgewise.model.scenario import Scenario
+from edgewise.model.setting import setting
 from edgewise.policies.dispatch.aset import GOLDEN_WORKERS, features_hash, fingerprint, golden_states
 from edgewise.policies.dispatch.meta import ALL
-from edgewise.sim.simulate import Simulation
+from edgewise.sim.sites import simulation_of
+
+Make = Callable[[], DispatchPolicy]  # the policy of one gateway
 
 IMPROVEMENTS: dict[str, dict[str, Any]] = {
     "double": {"double": True},  # van Hasselt et al. 2016
@@ -201,17 +207,36 @@ class DqnTrainer(Trainer):
             "onnx_sha256": digest,
         }
 
-    def rivals(self, card: Path) -> dict[str, DispatchPolicy]:
-        """The network, and each of its actions alone."""
-        mine = {card.stem: policies.load("dispatch", str(card))}
-        return mine | {action: policies.load("dispatch", action) for action in self.config.actions}
+    def rivals(self, card: Path) -> dict[str, Make]:
+        """The network, and each of its actions alone; each is made anew for each gateway."""
+        mine = {card.stem: partial(policies.load, "dispatch", str(card))}
+        return mine | {action: partial(policies.load, "dispatch", action) for action in self.config.actions}
 
-    def score(self, rival: DispatchPolicy, seeds: Sequence[int]) -> float:
+    def score(self, rival: Make, seeds: Sequence[int]) -> float:
         """Mean share of queries answered in time."""
-        shares = []
-        for seed in seeds:
-            run = Simulation(self.env.scenario, rival, seed, world=self.env.world)
-            run.run_until(np.inf)
-            run.serve_rest()
-            shares.append(run.tally.queries[0].sum() / max(run.tally.queries.sum(), 1))
-        return round(float(np.mean(shares)), 5)
+        return mean_success(self.env.scenario, rival, seeds)
+
+    def more_scores(self, rivals: Mapping[str, Make], seeds: Sequence[int]) -> dict[str, Any]:
+        """The same in the other setting: gateways at sites, or one."""
+        streams = self.env.scenario.streams
+        other = "one" if streams.gateways == "per_site" else "per_site"
+        scenario = replace(self.env.scenario, streams=replace(streams, gateways=other))
+        scores = {who: mean_success(scenario, rival, seeds) for who, rival in rivals.items()}
+        settings = [setting(each, "streams") for each in (self.env.scenario, scenario)]
+        elsewhere = {"measured_in": settings[1], "scores": scores}
+        return {"measured_in": settings[0], "other_setting": elsewhere}
+
+
+def mean_success(scenario: Scenario, make: Make, seeds: Sequence[int]) -> float:
+    """Mean share of queries answered in time.
+
+    Args:
+        make: makes the policy of one gateway.
+    """
+    world, shares = World.build(scenario.catalog, scenario.topology, scenario.sharing), list[float]()
+    for seed in seeds:
+        run = simulation_of(scenario, make, seed, world=world)
+        run.run_until(np.inf)
+        run.serve_rest()
+        shares.append(run.tally.queries[0].sum() / max(run.tally.queries.sum(), 1))
+    return round(float(np.mean(shares)), 5)

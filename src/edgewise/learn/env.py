@@ -23,7 +23,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.policies.dispatch.aset import FEATURES, POOLED, SECONDS, History, pooled_state
 from edgewise.policies.dispatch.meta import PAPER, Chosen
 from edgewise.seeds import TRAINING
-from edgewise.sim.simulate import Simulation
+from edgewise.sim.sites import simulation_of
 
 Observation = Floats32
 NAME = "edgewise/Dispatch-v1"
@@ -65,14 +65,15 @@ class _Recording(Chosen):
 class DispatchEnv(gymnasium.Env[Observation, np.int64]):
     """Choose the static policy of each window of a scenario.
 
-    Action: index into `actions`; the policy decides all streams of the next window.
+    Action: index into `actions`; the policy decides all streams of the next window, at every gateway.
 
-    Observation: what the policy sees when the window begins, in float32, each x as x / (1 + |x|), between -1
-    and 1; with `bound=False` as it is, for networks that normalise by themselves.
+    Observation: what the policy of one gateway, another in each episode, sees when the window begins, in
+    float32, each x as x / (1 + |x|), between -1 and 1; with `bound=False` as it is, for networks that normalise by themselves.
         state="history": (W, 3 + N_delta N_rho, T), see `states.History` index by index.
         state="pooled":  (W, features), see `states.pooled_state` index by index.
 
-    Reward: see `Reward`. `info` has success, failed and rejected of the window, and its seed.
+    Reward: see `Reward`. `info` has success, failed and rejected of the window, the seed, and
+    the number of the gateway that observes.
     Terminated: success <= theta. Truncated: the scenario's end (8 minutes in ASET's).
 
     Args:
@@ -115,17 +116,19 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
         super().reset(seed=seed)
         drawn = int(self.np_random.integers(self.seeds.start, self.seeds.stop))
         self._episode = int((options or {}).get("episode", drawn))
-        self._policy = _Recording(self.actions)
-        self._run = Simulation(self.scenario, self._policy, self._episode, world=self.world)
+        self._policies = list[_Recording]()
+        self._run = simulation_of(self.scenario, self._make, self._episode, world=self.world)
+        self._observer = self._episode % len(self._policies)
         trace = self._run.trace
         self._open_s = np.array([stream.open_s for stream in trace])
         self._close_s = np.array([stream.close_s for stream in trace])
         self._window = 0
-        return self._observation(), {"seed": self._episode}
+        return self._observation(), self._info()
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Let the chosen policy decide for one window."""
-        self._policy.index = int(action)
+        for policy in self._policies:
+            policy.index = int(action)
         start = self._window * self.scenario.window_s
         end = min(start + self.scenario.window_s, self.scenario.duration_s)
         self._run.run_until(end)
@@ -135,15 +138,27 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
         reward, lost = self.reward.of(ok / total, self._window)
         truncated = end >= self.scenario.duration_s
         shares = {"success": ok / total, "failed": failed / total, "rejected": rejected / total}
-        return self._observation(), reward, lost, truncated, {"seed": self._episode, **shares}
+        return self._observation(), reward, lost, truncated, {**self._info(), **shares}
 
     def action_masks(self) -> Bools:
         """(actions,) all true, for libraries that ask."""
         return np.ones(len(self.actions), dtype=np.bool_)
 
+    def _make(self) -> _Recording:
+        """The policy of one gateway."""
+        self._policies.append(_Recording(self.actions))
+        return self._policies[-1]
+
+    def _info(self) -> dict[str, Any]:
+        return {"seed": self._episode, "gateway": self._observer}
+
     def _observation(self) -> Observation:
-        view = self._run.core.view(with_bound=True)
-        seen = self._policy.history.state(view) if self.state == "history" else pooled_state(view)
+        view = self._run.cores[self._observer].view(with_bound=True)
+        seen = (
+            self._policies[self._observer].history.state(view)
+            if self.state == "history"
+            else pooled_state(view)
+        )
         return bounded(seen) if self._bound else seen
 
     def _counts(self, start: float, end: float) -> tuple[float, float, float]:

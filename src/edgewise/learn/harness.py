@@ -135,6 +135,10 @@ class Trainer:
         """What a rival reaches."""
         raise NotImplementedError
 
+    def more_scores(self, rivals: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+        """What else the card says of the rivals: how they do in a setting beside the one of the training."""
+        return {}
+
     def seeds(self, number: int) -> range:
         """Training seeds of a round."""
         raise NotImplementedError
@@ -244,11 +248,11 @@ def train(
     trainer.save(saved)
     card = about(trainer, command, validation) | trainer.networks(folder / name)
     path = write_card(folder, name, card)
-    scores = {}
-    for who, rival in trainer.rivals(path).items():
+    scores, rivals = {}, trainer.rivals(path)
+    for who, rival in rivals.items():
         step(f"validation: {who}")
         scores[who] = trainer.score(rival, validation)
-    return write_card(folder, name, card | {"scores": scores})
+    return write_card(folder, name, card | {"scores": scores} | trainer.more_scores(rivals, validation))
 
 
 def about(trainer: Trainer, command: str, validation: Sequence[int]) -> dict[str, Any]:

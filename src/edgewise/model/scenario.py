@@ -162,7 +162,7 @@ class Streams:
     arrivals: Arrivals = NOBODY_COMES
     lease_s: float = 600.0
     burst: int = 20
-    gateways: str = "one"
+    gateways: str = "per_site"
     sources: tuple[Source, ...] = ()
     begins_at_s: float = 0.0
 

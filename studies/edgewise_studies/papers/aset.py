@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 
 from edgewise import policies
 from edgewise.arrays import Floats
-from edgewise.config import load_scenario
 from edgewise.core.dispatch.views import DispatchView
 from edgewise.core.world import World
 from edgewise.model.scenario import Scenario
@@ -31,6 +30,7 @@ from edgewise.sim.streams.rollout import hindsight_bound
 from edgewise_studies.claims import at_least, at_most, better_by, compared, exact, measured, within
 from edgewise_studies.robustness import STREAM_CHANGES, suite
 from edgewise_studies.run import Run, chart, reproduction
+from edgewise_studies.twins import as_published
 
 LEARNED = ("aset", "lookahead", "bandit")
 EVERY = (*ALL, *LEARNED)
@@ -262,7 +262,7 @@ def _rates(run: Run, runs: Runs) -> None:
     rival, curves = rival_of(run, "full-edge"), dict[str, list[float]]()
     for rate in RATES:
         run.step(f"full-edge, λ = {rate}")
-        scenario = load_scenario("full-edge", {"streams.arrivals.clients_per_min": float(rate)})
+        scenario = as_published("full-edge", {"streams.arrivals.clients_per_min": float(rate)})
         found = runs.chief(scenario, rival)
         run.claim(f"a4-rate-{rate}", compared(against(found, "aset", rival)), at_least(0.0))
         for name, values in success(found).items():

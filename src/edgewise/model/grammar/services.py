@@ -343,9 +343,9 @@ class StreamsSpec(Spec):
         description="Live: queries of a stream that may come at once, or those that it declares for 1 s.",
     )
     gateways: Literal["one", "per_site"] = Field(
-        default="one",
-        description="Simulated: one gateway decides for all sites at once, or each site's own by what it has "
-        "heard, and workers grant.",
+        default="per_site",
+        description="Simulated: 'per_site': each site's gateway decides by what it has heard, and workers "
+        "grant, as live; 'one', as ASET is published, decides for all sites at once.",
     )
 
     @model_validator(mode="after")
