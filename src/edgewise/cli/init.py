@@ -148,7 +148,6 @@ workers:               # which detector runs where; `fill`: as many as there is 
   - {{variant: mobilenet-ssd-cpu1, cluster: edge, count: fill}}
 {cloud_workers}
 streams:
-  gateways: per_site   # as in a running system
   sources:             # streams that stay
     - name: camera
       count: {cameras}          # at each site

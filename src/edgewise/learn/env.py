@@ -68,7 +68,8 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
     Action: index into `actions`; the policy decides all streams of the next window, at every gateway.
 
     Observation: what the policy of one gateway, another in each episode, sees when the window begins, in
-    float32, each x as x / (1 + |x|), between -1 and 1; with `bound=False` as it is, for networks that normalise by themselves.
+    float32, each x as x / (1 + |x|), between -1 and 1; with `bound=False` as it is, for networks that
+    normalise by themselves.
         state="history": (W, 3 + N_delta N_rho, T), see `states.History` index by index.
         state="pooled":  (W, features), see `states.pooled_state` index by index.
 
@@ -154,11 +155,8 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
 
     def _observation(self) -> Observation:
         view = self._run.cores[self._observer].view(with_bound=True)
-        seen = (
-            self._policies[self._observer].history.state(view)
-            if self.state == "history"
-            else pooled_state(view)
-        )
+        history = self._policies[self._observer].history
+        seen = history.state(view) if self.state == "history" else pooled_state(view)
         return bounded(seen) if self._bound else seen
 
     def _counts(self, start: float, end: float) -> tuple[float, float, float]:
