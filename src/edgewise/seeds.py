@@ -54,19 +54,3 @@ def only_validation_seeds(seeds: Iterable[int]) -> None:
             f"seed {found}: is a {kind_of(found)} seed, and choices are made on validation seeds; "
             f"use {VALIDATION.start} to {VALIDATION.stop - 1}"
         )
-
-
-def parse_seeds(text: str) -> range:
-    """Seeds of "A:B" (B not included) or "A".
-
-    Raises:
-        EdgewiseError: anything else, or an empty range.
-    """
-    try:
-        parts = [int(part) for part in text.split(":")]
-        seeds = range(parts[0], parts[0] + 1) if len(parts) == 1 else range(*parts)
-    except (ValueError, TypeError):
-        raise EdgewiseError(f"--seeds {text!r}: write A:B with A < B, for example 0:10") from None
-    if len(parts) > 2 or len(seeds) == 0 or seeds[0] < 0:
-        raise EdgewiseError(f"--seeds {text!r}: write A:B with 0 <= A < B, for example 0:10")
-    return seeds

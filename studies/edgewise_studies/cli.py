@@ -15,7 +15,8 @@ from rich.text import Text
 
 from edgewise.cli.output import Json, answer, check_file, check_folder, command, err, out, show
 from edgewise.cli.train import NAME, TENSORBOARD, trained
-from edgewise.seeds import TEST, parse_seeds
+from edgewise.model.ranges import seeds_of
+from edgewise.seeds import TEST
 from edgewise_studies.frozen import LOOKS, results_folder
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def reproduce(
     ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the claims here.")] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds A:B instead of the test seeds, for example 2000000:2000020.")
+        str | None,
+        typer.Option(help="Seeds A:B (without B) instead of the test seeds, for example 2000000:2000020."),
     ] = None,
     evidence: Annotated[
         Path | None,
@@ -72,7 +74,7 @@ def reproduce(
         _print_known()
         return
     place = folder or RUNS / f"reproduce-{runs.find(name).name}"
-    chosen = None if seeds is None else parse_seeds(seeds)
+    chosen = None if seeds is None else seeds_of(seeds)
     check_folder("--out", place, "a reproduction")
     check_file("--json", json_file or place / "claims.json")
     with err.status(f"{name}: starting") as status:

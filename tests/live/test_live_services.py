@@ -486,6 +486,7 @@ def test_requests_and_jobs_are_recorded_and_simulated_under_policies_of_each_dec
     assert (job.cores, job.duration_s) == (2, 3) and job.latest_s + 3 < scenario.duration_s
     assert scenario.spec.jobs.room == "nodes"  # as it ran
     assert scenario.spec.services.cores_held == "life"  # else nobody knows what is left to jobs
+    assert "services.cores_held is 'life' in the recording: jobs are told" in said
     (offered,) = [each for each in scenario.spec.services.offered if each.variant == "plates"]
     answers, size_bytes = answers_so_far(system)
     assert offered.answer_bytes == round(size_bytes / answers, 1) > 0

@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.errors import EdgewiseError, RunError, ScenarioError
-from edgewise.seeds import TEST, TRAINING, VALIDATION, kind_of, parse_seeds, refuse_test_seeds
+from edgewise.model.ranges import seeds_of
+from edgewise.seeds import TEST, TRAINING, VALIDATION, kind_of, refuse_test_seeds
 from edgewise_studies import frozen, run
 from edgewise_studies.claims import Claim, Finding, at_least, at_most, exact, measured
 from edgewise_studies.papers import osdec
@@ -43,7 +44,7 @@ def test_test_seeds_are_refused_with_an_explanation():
 @pytest.mark.parametrize("text", ["5:1", "x", "-1:3", "1:2:3", "", "0.5"])
 def test_bad_seeds(text):
     with pytest.raises(EdgewiseError, match="A:B"):
-        parse_seeds(text)
+        seeds_of(text)
 
 
 # --- frozen scenarios

@@ -53,7 +53,7 @@ def points(folder: Path, vary: str, most: int = 10) -> sweeps.Points:
 
 
 def test_a_sweep_says_how_many_are_carried(tmp_path: Path) -> None:
-    found = sweeps.sweep(points(tmp_path, f"{PATH}=7:13"), [sweeps.parse_target("streams.ok=99%")])
+    found = sweeps.sweep(points(tmp_path, f"{PATH}=7..13"), [sweeps.parse_target("streams.ok=99%")])
     text = found.sentences[0]
     assert "carries count up to 10 with success ≥ 99.00 %" in text and "surely not at 11" in text
 
@@ -61,15 +61,15 @@ def test_a_sweep_says_how_many_are_carried(tmp_path: Path) -> None:
 def test_size_finds_the_most_that_is_carried(tmp_path: Path) -> None:
     """Of a load the most is sought, by bisection, and the next one is shown to be too much."""
     target = [sweeps.parse_target("streams.ok=99%")]
-    tried = points(tmp_path, f"{PATH}=1:40", sweeps.FINE)
+    tried = points(tmp_path, f"{PATH}=1..40", sweeps.FINE)
     found = sweeps.size(tried, target)
     assert [choice.point for choice in found.found] == [(10,)]
     assert found.sentences[0].startswith(f"the most that meets success ≥ 99.00 %: {PATH} = 10 (")
     assert found.sentences[1].startswith(f"{PATH} = 11 does not surely")
     assert len({point for point, _, _ in tried.rows}) < 10
-    few = sweeps.size(points(tmp_path, f"{PATH}=2:9", sweeps.FINE), target)
+    few = sweeps.size(points(tmp_path, f"{PATH}=2..9", sweeps.FINE), target)
     assert few.found[0].point == (9,) and "the most that was allowed" in few.sentences[1]
-    many = sweeps.size(points(tmp_path, f"{PATH}=12:20", sweeps.FINE), target)
+    many = sweeps.size(points(tmp_path, f"{PATH}=12..20", sweeps.FINE), target)
     assert not many.found and f"with {PATH} = 12, the least, it is" in many.sentences[0]
 
 

@@ -209,7 +209,7 @@ def test_commands_say_the_share_the_message_and_the_line_and_exit_with_status_1(
     decided = json.loads(done.stdout)["decided"]
     assert decided["closest"]["dispatch"]["share"] == 0.0 and decided["mine"]["dispatch"]["share"] == 1.0
 
-    at = "streams.arrivals.clients_per_min=5:10:5"
+    at = "streams.arrivals.clients_per_min=5..10..5"
     for verb, more in (("sweep", f"--policies closest,{policy}"), ("size", f"--policy {policy}")):
         place = tmp_path / verb
         line = f"{verb} tiny --vary {at} --target streams.ok=1% {more} --seeds 0:2 --out {place}"

@@ -138,10 +138,11 @@ def test_kernels_of_one_processor_are_never_those_of_another():
 
 
 def test_one_line_on_stderr_says_that_kernels_are_compiled_and_only_then(folder):
-    script = CALL.replace('compiled.watch(lambda name: print("compiles", name))', "say_when_compiling()")
+    script = CALL.replace('compiled.watch(lambda name: print("compiles", name))', "say_when_compiling(0.0)")
     script = "from edgewise.cli.compiling import say_when_compiling\n" + script
     cold, warm = (call(folder, script, EDGEWISE_CACHE=str(folder / "own")) for _ in range(2))
-    assert cold == ["9.0 None 1", f"compiling kernels for this machine, once; kept in {kept(folder)} …"]
+    said = f"compiling kernels of small for this machine, once: 2 left; kept in {kept(folder)} …"
+    assert cold == ["9.0 None 1", said]
     assert warm == ["9.0 None 0"]
     (folder / "file").touch()
     (anew,) = call(folder, script, EDGEWISE_CACHE=str(folder / "file"))[1:]

@@ -113,7 +113,7 @@ def size(file, vary, **more):
 
 
 def test_size_says_that_servers_do_not_cure_a_full_link_and_tries_what_does(tmp_path):
-    found = size(written(tmp_path, **FULL_LINK), "workers.1.count=8:10")
+    found = size(written(tmp_path, **FULL_LINK), "workers.1.count=8..10")
     text = "\n".join(found.sentences)
     assert not found.found and "no value meets success ≥ 90.00 %" in text
     assert "first to break: the link wan (up) is full" in text
@@ -127,7 +127,7 @@ def test_size_says_that_servers_do_not_cure_a_full_link_and_tries_what_does(tmp_
 
 def test_size_says_that_nodes_do_not_raise_a_fixed_count_of_workers(tmp_path):
     file = written(tmp_path, **FEW_WORKERS)
-    data = "clusters.0.nodes.0.resources.cpu_cores=8:10"
+    data = "clusters.0.nodes.0.resources.cpu_cores=8..10"
     found = size(file, data)
     text = "\n".join(found.sentences)
     assert not found.found and found.limited[0].limits[0].kind == "worker"
@@ -139,7 +139,7 @@ def test_size_says_that_nodes_do_not_raise_a_fixed_count_of_workers(tmp_path):
 
 def test_size_says_how_many_workers_a_node_holds(tmp_path):
     """A box of 4 cores holds two workers; three and more cannot be, and two are tried."""
-    found = size(written(tmp_path, **FULL_BOXES | {"box_cores": 4}), "workers.0.count=1:6")
+    found = size(written(tmp_path, **FULL_BOXES | {"box_cores": 4}), "workers.0.count=1..6")
     text = "\n".join(found.sentences)
     assert "with workers.0.count = 2, the most" in text
     assert "workers.0.count = 3 cannot be:" in text and "2 of 3 workers of 'small-cpu' fit" in text
@@ -147,12 +147,12 @@ def test_size_says_how_many_workers_a_node_holds(tmp_path):
 
 
 def test_a_size_that_fits_among_those_that_cannot_be_is_found(tmp_path):
-    found = size(written(tmp_path, **FEW_WORKERS | {"per_min": 20}), "workers.0.count=1:9", fixed=FAIR)
+    found = size(written(tmp_path, **FEW_WORKERS | {"per_min": 20}), "workers.0.count=1..9", fixed=FAIR)
     assert found.found and found.found[0].point[0] <= 4
 
 
 def test_a_cure_that_does_not_suffice_says_by_how_much(tmp_path):
-    found = size(written(tmp_path, **NO_TIME | {"per_min": 6000}), "workers.1.count=1:2")
+    found = size(written(tmp_path, **NO_TIME | {"per_min": 6000}), "workers.1.count=1..2")
     tries = found.limited[0].tried
     assert tries and all("tried" in each.text for each in tries)
     short = [each for each in tries if not each.met]

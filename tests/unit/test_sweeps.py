@@ -16,6 +16,7 @@ import pytest
 import edgewise as ew
 from edgewise import sweeps
 from edgewise.errors import EdgewiseError, ScenarioError
+from edgewise.model.ranges import seeds_of
 from edgewise.report.statistics import Interval, mean_interval
 from edgewise.sweeps.size import hinge, said
 from edgewise.sweeps.vary import parse_target, price
@@ -27,12 +28,23 @@ LOAD = "streams.arrivals.clients_per_min"
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        ("a.b=2:5", (2, 3, 4, 5)),
-        ("a.b=20:200", tuple(range(20, 201, 20))),
-        ("a.b=0:1:0.25", (0.0, 0.25, 0.5, 0.75, 1.0)),
+        ("a.b=2..5", (2, 3, 4, 5)),
+        ("a.b=2:5", (2, 3, 4)),
+        ("a.b=20..200", tuple(range(20, 201, 20))),
+        ("a.b=20:200", tuple(range(20, 200, 18))),
+        ("a.b=0..1..0.25", (0.0, 0.25, 0.5, 0.75, 1.0)),
+        ("a.b=0:1:0.25", (0.0, 0.25, 0.5, 0.75)),
+        ("a.b=5..60..5", tuple(range(5, 61, 5))),
+        ("a.b=5:60:5", tuple(range(5, 60, 5))),
+        ("a.b=2..9..3", (2, 5, 8)),
         ("a.b=2:9:3", (2, 5, 8)),
-        ("a.b=10ms:50ms/3", ("10ms", "30ms", "50ms")),
-        ("a.b=10:50ms/2", ("10ms", "50ms")),
+        ("a.b=0.1:0.4:0.1", (0.1, 0.2, 0.3)),
+        ("a.b=-2..2..2", (-2, 0, 2)),
+        ("a.b=4..4", (4,)),
+        ("a.b=10ms..50ms/3", ("10ms", "30ms", "50ms")),
+        ("a.b=10..50ms/2", ("10ms", "50ms")),
+        ("a.b=10:50ms/2", ("10ms", "30ms")),
+        ("a.b=1e-5", ("1e-5",)),
         ("a.b=one,per_site", ("one", "per_site")),
         ("a.b=[1, 2],[3, 4]", ([1, 2], [3, 4])),
         ("a.b=7", (7,)),
@@ -45,19 +57,58 @@ def test_what_is_varied_is_read_as_it_is_written(text, values):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a.b", "write PATH=A:Z"),
-        ("a.b=", "write PATH=A:Z"),
-        ("a.b=5:2", "lower end first"),
-        ("a.b=1:5:0", "a step above 0"),
-        ("a.b=1:5/0", "lower end first"),
-        ("a.b=1ms:5GB", "use one, known, in all"),
-        ("a.b=1x:5x", "use one, known, in all"),
+        ("a.b", r"write PATH=RANGE or PATH=a,b,c; a range is A\.\.B"),
+        ("a.b=", "write PATH=RANGE"),
+        ("a.b=5..2", "lower end first"),
+        ("a.b=5:5", r"is empty, since its end does not belong to it; write 5\.\.5"),
+        ("a.b=1..5..0", "a step above 0"),
+        ("a.b=1..5/0", "lower end first"),
+        ("a.b=1..5:2", r"is no range; write A\.\.B \(both ends\), A:B \(without B\)"),
+        ("a.b=1-5", "is no range"),
+        ("a.b=1..x", "is no range"),
+        ("a.b=1ms..5GB", "has the units GB, ms; use one, known, in all"),
+        ("a.b=1x..5x", "has the unit x; use one, known, in all"),
         ("a.b=1,2,1", "there twice"),
     ],
 )
 def test_what_cannot_be_varied_is_said(text, message):
     with pytest.raises(EdgewiseError, match=message):
         sweeps.parse_vary(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [
+        ("0:10", range(10)),
+        ("0..9", range(10)),
+        ("7", range(7, 8)),
+        ("3..3", range(3, 4)),
+        ("5:60", range(5, 60)),
+    ],
+)
+def test_ranges_mean_their_ends_alike_for_seeds_and_for_what_is_varied(text, seeds):
+    assert seeds_of(text) == seeds
+    assert sweeps.parse_vary(f"a.b={text}", sweeps.FINE).values == tuple(seeds)
+
+
+@pytest.mark.parametrize(("text", "said"), [("30:300:90", "30..300..90"), ("30..300..90", "")])
+def test_who_leaves_an_end_out_that_may_be_wanted_is_told(text, said, tmp_path):
+    vary = sweeps.parse_vary(f"{LOAD}={text}")
+    assert (vary.with_its_end, vary.values) == (said, (30, 120, 210) if said else (30, 120, 210, 300))
+    assert not sweeps.parse_vary(f"{LOAD}=30:200:90").with_its_end  # 210 is beyond both
+    if said:
+        done = edgewise("sweep", "tiny", "--vary", f"{LOAD}=200:400:200", "--seeds=0..1", cwd=tmp_path)
+        assert f"--vary {LOAD}: A:B leaves B out, as in --seeds; 200..400..200 has it" in done.stderr
+        assert "means over 2 seeds" in done.stdout and done.returncode == 0
+
+
+def test_a_point_at_which_nothing_comes_cannot_be_run(tmp_path):
+    done = edgewise("sweep", "tiny", "--vary", f"{LOAD}=1,90", "--seeds=0..3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "1: cannot be run: with seed " in done.stderr
+        and "none of its streams comes; take more" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,29 +181,29 @@ TARGET = [sweeps.parse_target("streams.ok=90%")]
 
 def test_the_knee_is_the_last_load_that_is_surely_met():
     """With a half interval of 0.00196: 0.90 is neither surely met nor surely missed."""
-    points = Curve(lambda x: 1.02 - x / 1000, [f"{LOAD}=20:200"])
+    points = Curve(lambda x: 1.02 - x / 1000, [f"{LOAD}=20..200"])
     (knee,) = sweeps.sweep(points, TARGET).found
     assert (knee.kind, knee.value, knee.missed) == ("up to", 100, 140)
     assert "carries clients_per_min up to 100 with success ≥ 90.00 %" in knee.text
 
 
 def test_hardware_is_needed_from_a_value_on():
-    points = Curve(lambda x: 0.8 + x / 100, ["clusters.far.nodes.count=1:20:1"])
+    points = Curve(lambda x: 0.8 + x / 100, ["clusters.far.nodes.count=1..20..1"])
     (knee,) = sweeps.sweep(points, TARGET).found
     assert (knee.kind, knee.value, knee.missed) == ("from", 11, 9)
 
 
 def test_a_target_that_is_always_or_never_met_is_said():
     always, never = (
-        sweeps.sweep(Curve(lambda x, y=share: y, [f"{LOAD}=1:3"]), TARGET).found[0] for share in (0.95, 0.5)
+        sweeps.sweep(Curve(lambda x, y=share: y, [f"{LOAD}=1..3"]), TARGET).found[0] for share in (0.95, 0.5)
     )
     assert always.kind == "all" and "at every" in always.text
     assert never.kind == "none" and "the best is success 50.00 % [49.80 … 50.20]" in never.text
 
 
 def test_bisection_finds_the_least_that_meets_in_few_points():
-    points = Curve(lambda x: 1.0 - 0.5 / x, ["clusters.far.nodes.count=1:1000"])
-    points.vary = (sweeps.parse_vary("clusters.far.nodes.count=1:1000", sweeps.FINE),)
+    points = Curve(lambda x: 1.0 - 0.5 / x, ["clusters.far.nodes.count=1..1000"])
+    points.vary = (sweeps.parse_vary("clusters.far.nodes.count=1..1000", sweeps.FINE),)
     found = sweeps.size(points, TARGET)
     assert found.found[0].point == (6,)  # 1 - 0.5 / 6 = 0.917; at 5 it is 0.9, whose lower end is below
     assert {(5,), (6,)} <= set(points.asked) and len(points.asked) <= 12
@@ -163,7 +214,7 @@ def test_the_frontier_of_two_keys_is_that_of_all_points():
     def success(x, y):
         return 1.0 - 1.0 / (x + 2 * y)
 
-    keys = ["clusters.near.nodes.count=1:9", "clusters.far.nodes.count=1:8"]
+    keys = ["clusters.near.nodes.count=1..9", "clusters.far.nodes.count=1..8"]
     points = Curve(success, keys)
     found = {choice.point for choice in sweeps.size(points, TARGET).found}
     meets = {point for point in product(range(1, 10), range(1, 9)) if success(*point) > 0.902}
@@ -184,7 +235,7 @@ def test_hardware_costs_what_its_nodes_say_or_their_cores():
 
 
 def sweep(folder, *more):
-    return edgewise("sweep", "tiny", "--vary", f"{LOAD}=30:300:90", "--seeds", "0:3", *more, cwd=folder)
+    return edgewise("sweep", "tiny", "--vary", f"{LOAD}=30..300..90", "--seeds", "0:3", *more, cwd=folder)
 
 
 FILES = {
@@ -298,7 +349,7 @@ def test_control_c_keeps_what_ended(tmp_path):
         "sweep",
         "tiny",
         "--vary",
-        f"{LOAD}=30:300:90",
+        f"{LOAD}=30..300..90",
         "--seeds",
         "0:900",
         "--jobs",
@@ -328,7 +379,7 @@ def test_points_that_cannot_be_run_meet_no_target(tmp_path):
         "size",
         "three-tier",
         "--vary",
-        "clusters.cloud.nodes.count=1:2",
+        "clusters.cloud.nodes.count=1..2",
         "--seeds",
         "0:2",
         "--set",
@@ -346,13 +397,13 @@ def test_points_that_cannot_be_run_meet_no_target(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sweep", "tiny", "--vary", "streams.arrivals.clients=1:3"], "did you mean 'clients_per_min'"),
-        (["sweep", "tiny", "--vary", f"{LOAD}=1:3", "--vary", f"{LOAD}=2:4"], "given twice"),
-        (["sweep", "tiny", "--vary", f"{LOAD}=1:3", "--target", "services.in_time=9%"], "is of services"),
-        (["size", "tiny", "--vary", f"{LOAD}=1:3"], "--target: none given"),
-        (["size", "tiny", "--vary", f"{LOAD}=1:3", "--target", "streams.ok=9%", "--seeds=3"], "no interval"),
+        (["sweep", "tiny", "--vary", "streams.arrivals.clients=1..3"], "did you mean 'clients_per_min'"),
+        (["sweep", "tiny", "--vary", f"{LOAD}=1..3", "--vary", f"{LOAD}=2..4"], "given twice"),
+        (["sweep", "tiny", "--vary", f"{LOAD}=1..3", "--target", "services.in_time=9%"], "is of services"),
+        (["size", "tiny", "--vary", f"{LOAD}=1..3"], "--target: none given"),
+        (["size", "tiny", "--vary", f"{LOAD}=1..3", "--target", "streams.ok=9%", "--seeds=3"], "no interval"),
         (["sweep", "deferrable", "--vary", "jobs.drawn.per_slot=8,10", "--seeds", "0:2"], "four numbers"),
-        (["sweep", "tiny", "--vary", f"{LOAD}=1:3", "--out", "other"], "holds mine.txt, no part of a sweep"),
+        (["sweep", "tiny", "--vary", f"{LOAD}=1..3", "--out", "other"], "holds mine.txt, no part of a sweep"),
         (["sweep", "tiny", "--vary", f"{LOAD}=-3:-1"], "is too small"),
     ],
 )  # fmt: skip

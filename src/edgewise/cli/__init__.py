@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from edgewise import __version__
-from edgewise.cli import standard
+from edgewise.cli import plain, standard
 from edgewise.cli.commands import Commands
 from edgewise.cli.mistakes import UsageError, told
 from edgewise.cli.output import be_quiet, end_of, explain as explain, fail, out
 from edgewise.cli.table import PANELS as PANELS
 from edgewise.errors import EdgewiseError
 
+plain.use()
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,

@@ -120,7 +120,7 @@ TEXT = """\
 # then ask:
 #   edgewise check FILE       what there is, how much is asked of it, and what nobody can serve
 #   edgewise simulate FILE    what becomes of the pictures, and what breaks first
-#   edgewise size FILE --vary clusters.edge.nodes.box.count=1:8 --target streams.ok=99%
+#   edgewise size FILE --vary clusters.edge.nodes.box.count=1..8 --target streams.ok=99%
 # The reference of scenario files explains every key; sizes and times may have units, as 50kB, 200ms, 50Mbps.
 name: {name}
 description: {of}.

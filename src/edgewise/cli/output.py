@@ -9,7 +9,6 @@ import json
 import re
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -186,6 +185,8 @@ def check_folder(flag: str, folder: Path, mine: str = "") -> None:
 
 
 def _make_writable(flag: str, folder: Path) -> None:
+    import tempfile  # brings random numbers and archives
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

@@ -1,6 +1,5 @@
 """What a live system says of itself: its processes, streams, workers; and workers that come and go."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,10 +36,12 @@ def status(
 ) -> None:
     """Show processes, policy and number of streams; of `edgewise run` nodes, links, pipelines and tasks."""
     if (pipelines := pipelines_of(folder)) is not None:
-        return print(json.dumps(pipelines, indent=2)) if as_json else show_pipelines(pipelines)
+        return answer(pipelines, as_json, lambda: show_pipelines(pipelines))
     found = call(folder, "GET", "/v1/status")
-    if as_json:
-        return print(json.dumps(found, indent=2))
+    answer(found, as_json, lambda: _show_status(found))
+
+
+def _show_status(found: Mapping[str, Any]) -> None:
     later = {True: ", to be replaced", False: ""}
     rows = (
         (
@@ -107,11 +108,12 @@ def streams(
     as_json: Json = False,
 ) -> None:
     """List the streams and what became of their queries."""
-    counted = ("queries", "ok", "failed", "rejected", "excess")
     found = [row for row in call(folder, "GET", "/v1/streams") if row["closed_s"] is None or closed]
-    if as_json:
-        return print(json.dumps(found, indent=1))
-    rows = []
+    answer(found, as_json, lambda: _show_streams(found))
+
+
+def _show_streams(found: Sequence[Mapping[str, Any]]) -> None:
+    counted, rows = ("queries", "ok", "failed", "rejected", "excess"), []
     for row in found:
         reason = row.get("reason")
         where = (row["worker"] or "refused") + (f": {reason}" if reason else "")
@@ -124,8 +126,10 @@ def streams(
 def workers(folder: Folder = DEFAULT, as_json: Json = False) -> None:
     """List workers with the load that each gateway has on them, and replicas with their requests."""
     found = call(folder, "GET", "/v1/workers")
-    if as_json:
-        return print(json.dumps(found, indent=1))
+    answer(found, as_json, lambda: _show_workers(found))
+
+
+def _show_workers(found: Sequence[Mapping[str, Any]]) -> None:
     rows = []
     for row in found:
         views = list(row.get("gateways", {}).values())

@@ -43,8 +43,8 @@ VaryOption = Annotated[
     list[str],
     typer.Option(
         "--vary",
-        help="PATH=A:Z (both ends belong to it), PATH=A:Z:STEP, PATH=A:Z/N or PATH=a,b,c; any key that --set "
-        "knows. Repeatable: every combination.",
+        help="PATH=A..B (both ends), A..B..STEP, A..B/N for N values, or a,b,c; A:B leaves B out, as in "
+        "--seeds. Any key that --set knows. Repeatable: every combination.",
     ),
 ]
 TargetOption = Annotated[
@@ -63,8 +63,8 @@ ResumeOption = Annotated[
 
 
 @app.command(
-    epilog="Examples: edgewise sweep three-tier --vary streams.arrivals.clients_per_min=20:200 --jobs 2; "
-    "edgewise sweep deferrable --vary jobs.drawn.per_slot=4:16:4 --policies defer=fifo,horizon"
+    epilog="Examples: edgewise sweep three-tier --vary streams.arrivals.clients_per_min=20..200 --jobs 2; "
+    "edgewise sweep deferrable --vary jobs.drawn.per_slot=4..16..4 --policies defer=fifo,horizon"
 )
 def sweep(
     scenario: ScenarioArgument,
@@ -99,7 +99,7 @@ def sweep(
 
 
 @app.command(
-    epilog="Example: edgewise size three-tier --vary clusters.cloud.nodes.count=1:8 "
+    epilog="Example: edgewise size three-tier --vary clusters.cloud.nodes.count=1..8 "
     "--target streams.ok=80% --policy least-loaded-feasible"
 )
 def size(
@@ -137,6 +137,9 @@ def _answer(
 ) -> None:
     """Run what a verb asks for, and say what it found."""
     note(runs.notes(points.base, points.work, f"edgewise {name}"))
+    for each in points.vary:
+        if each.with_its_end:
+            note([f"--vary {each.path}: A:B leaves B out, as in --seeds; {each.with_its_end} has it"])
     with _watched(points):
         found = verb(points, targets, command())
     _show(found, place, as_json)

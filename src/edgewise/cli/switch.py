@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,19 +67,23 @@ def show_policy(
     if decision is None:
         rows = call(folder, "GET", "/v1/policies")
         return answer(rows, as_json, lambda: show_policies(rows))
-    found = call(folder, "GET", f"/v1/policies/{decision}")
-    if as_json:
-        return print(json.dumps(found, indent=1))
+    one = call(folder, "GET", f"/v1/policies/{decision}")
+    return answer(one, as_json, lambda: _show_names(one))
+
+
+def _show_names(found: Mapping[str, Any]) -> None:
     show_policies([found])
-    return out.print(f"there are {', '.join(found['available'])}")
+    out.print(f"there are {', '.join(found['available'])}")
 
 
 @policy_app.command("progress", epilog="Example: edgewise policy progress")
 def progress(folder: Folder = DEFAULT, as_json: Json = False) -> None:
     """List the last switches of policies and shadows: how far each is, at which gateway, and what failed."""
     found = call(folder, "GET", "/v1/operations")
-    if as_json:
-        return print(json.dumps(found, indent=1))
+    answer(found, as_json, lambda: _show_operations(found))
+
+
+def _show_operations(found: Sequence[Mapping[str, Any]]) -> None:
     rows = []
     for row in found:
         steps = ", ".join(f"{step['gateway']} {step['state']}" for step in row["gateways"])
@@ -109,13 +114,9 @@ def show_shadow(
         for row in call(folder, "GET", f"/v1/shadows/{each}")
         if row["answer"].get("policy")
     ]
-    if as_json:
-        return print(
-            json.dumps([dict(zip(("decision", "at", "report"), each, strict=True)) for each in found])
-        )
-    if not found:
-        return out.print("no policy in shadow; set one with edgewise shadow set [DECISION=]NAME")
-    return show_shadows(found)
+    named = [dict(zip(("decision", "at", "report"), each, strict=True)) for each in found]
+    none = "no policy in shadow; set one with edgewise shadow set [DECISION=]NAME"
+    answer(named, as_json, lambda: show_shadows(found) if found else out.print(none))
 
 
 def _switched(folder: Path, what: str, given: str, wait: bool, as_json: bool) -> tuple[str, str, Any]:

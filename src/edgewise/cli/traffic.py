@@ -81,8 +81,9 @@ def record(
     another = "is of another system's traffic; say where that is, --from FILE, or leave it out"
     refuse_given(context, ("scenario", "names", "period_s"), another)
     made = recording.record(folder, target, last_s)
+    note(made.otherwise)
     if as_json:
-        left = {"left_out": made.left_out, "later": made.later}
+        left = {"left_out": made.left_out, "later": made.later, "otherwise": made.otherwise}
         found = {"folder": str(target), "came": made.came, "duration_s": made.duration_s}
         return print(json.dumps(found | left, indent=1))
     left_out = f"; {made.left_out} of tasks or sites that it has not are left out" if made.left_out else ""

@@ -13,10 +13,11 @@ from edgewise.cli.commands import verbs
 from edgewise.cli.output import Json, answer, command, note, out, progress, show
 from edgewise.cli.results import show_result
 from edgewise.errors import EdgewiseError, RunError
+from edgewise.model.ranges import seeds_of
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
 from edgewise.result import Result, report as rewritten, report_beside
-from edgewise.seeds import parse_seeds as seeds_of, refuse_test_seeds
+from edgewise.seeds import refuse_test_seeds
 
 if TYPE_CHECKING:
     from edgewise.sweeps.limited import Try
@@ -44,7 +45,7 @@ ScenarioArgument = Annotated[
     str,
     typer.Argument(help="A scenario file, or the name of a shipped one.", autocompletion=complete_scenario),
 ]
-SeedsOption = Annotated[str, typer.Option(help="Seeds A:B (B not included), or a single seed.")]
+SeedsOption = Annotated[str, typer.Option(help="Seeds A:B (without B) or A..B (with it), or a single seed.")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -283,7 +284,7 @@ def parted(given: str) -> tuple[str | None, str]:
 
 
 def parse_seeds(text: str) -> range:
-    """Seeds of "A:B" (B not included) or "A", test seeds excluded.
+    """Seeds as `model.ranges.seeds_of`, test seeds excluded.
 
     Raises:
         EdgewiseError: anything else, an empty range, or a test seed.

@@ -70,7 +70,7 @@ def refused_over_time(run: RecordedRun) -> Figure | None:
     for one in lost.values():
         for why, weight in zip(one.why, one.weight, strict=True):
             weights[why] = weights.get(why, 0.0) + float(weight)
-    if not weights:
+    if not any(weights.values()):  # streams that were refused may have had no query to ask
         return None
     edges, seeds = np.linspace(0.0, _end_s(run), STEPS + 1), max(1, len(run.manifest["seeds"]))
     figure, panels = new_panels(9.6, 3.2, [*policies])

@@ -1,4 +1,4 @@
-"""What is varied, what is to be reached, as people write them (`PATH=A:B`, `streams.ok=99%`), and the runs.
+"""What is varied, what is to be reached, as people write them (`PATH=A..B`, `streams.ok=99%`), and the runs.
 
 There is one for each point, policy and seed, kept as they end, so that none is done twice. A point is a value
 for each varied key. Its scenario is loaded anew with these set, as by `--set`.
@@ -16,13 +16,12 @@ from pathlib import Path
 from types import FunctionType, MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from edgewise import api, parallel, runs
 from edgewise.config import load_scenario, parse_setting
 from edgewise.core.guard import Decided
 from edgewise.errors import EdgewiseError, PolicyError, RunError, ScenarioError
 from edgewise.model.durations import SECONDS
+from edgewise.model.ranges import FORMS, range_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.values import BITS_PER_SECOND, BYTES, quantity
 from edgewise.report.decided import as_json, of_json
@@ -33,8 +32,6 @@ from edgewise.result import Result
 
 UNITS = {**SECONDS, **BYTES, **BITS_PER_SECOND}
 FINE = 1025  # values of a range that is bisected
-_NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)([A-Za-z]*)"
-_RANGE = re.compile(rf"{_NUMBER}:{_NUMBER}(?::{_NUMBER}|/(\d+))?")
 LOAD = re.compile(
     r"streams\.(sources|applications)\b.*\.(count|rate_qps)|streams\.arrivals\.clients_per_min"
     r"|services\.requests\.rate_qps|jobs\.drawn\.per_slot|(graphs|pipelines)\b.*\.(count|rate_qps)"
@@ -49,10 +46,12 @@ class Vary:
     Attributes:
         path: dotted, as for `--set`.
         values: as YAML gives them, so a number may be text with a unit.
+        with_its_end: the range with its upper end, where it was written without; "": of all else.
     """
 
     path: str
     values: tuple[Any, ...]
+    with_its_end: str = field(default="", compare=False)
 
     @property
     def numbers(self) -> list[float] | None:
@@ -74,46 +73,30 @@ class Vary:
 
 
 def parse_vary(text: str, most: int = 10) -> Vary:
-    """What `PATH=A:Z`, `PATH=A:Z:STEP`, `PATH=A:Z/N` or `PATH=a,b,c` varies; both ends belong to a range.
+    """What `PATH=RANGE` or `PATH=a,b,c` varies; ranges are written as `model.ranges` says.
 
     Args:
-        most: values of a range A:Z where neither a step nor a number is given; whole numbers that are not
-            more are all taken.
+        most: values of a range where neither a step nor a number is given; whole numbers that are not more
+            are all taken.
     Raises:
         EdgewiseError: it is none of these.
     """
     path, found, values = text.partition("=")
     if not found or not path.strip() or not values.strip():
-        raise EdgewiseError(f"--vary {text}: write PATH=A:Z, PATH=A:Z:STEP, PATH=A:Z/N or PATH=a,b,c")
-    if (match := _RANGE.fullmatch(values.strip())) is None:
+        raise EdgewiseError(f"--vary {text}: write PATH=RANGE or PATH=a,b,c; a range is {FORMS}")
+    try:
+        between = range_of(values, UNITS)
+    except EdgewiseError as error:
+        raise EdgewiseError(f"--vary {text}: {error}") from None
+    if between is None:
         _, listed = parse_setting(f"{path}=[{values}]")
         if len({str(value) for value in listed}) < len(listed):
             raise EdgewiseError(f"--vary {text}: a value is there twice; remove one")
         return Vary(path.strip(), tuple(listed))
-    low, low_unit, high, high_unit, step, step_unit, count = match.groups()
-    units = {unit for unit in (low_unit, high_unit, step_unit) if unit}
-    if len(units) > 1 or not units <= set(UNITS):
-        raise EdgewiseError(
-            f"--vary {text}: has the units {', '.join(sorted(units))}; use one, known, in all"
-        )
-    if float(low) > float(high) or float(step or 1) <= 0 or count == "0":
-        raise EdgewiseError(f"--vary {text}: is no range; write the lower end first, a step above 0")
-    whole = all(re.fullmatch(r"[-+]?\d+", part) for part in (low, high, step or "1"))
-    found_values = _spread(float(low), float(high), float(step or 0), int(count or 0), whole, most)
-    unit = "".join(units)
-    return Vary(path.strip(), tuple(f"{value:g}{unit}" if unit else value for value in found_values))
-
-
-def _spread(low: float, high: float, step: float, count: int, whole: bool, most: int) -> list[float]:
-    """Values of a range, both ends among them unless a step misses the upper one."""
-    if not step and not count and whole and high - low < most:
-        step = 1.0
-    if step:
-        values = low + step * np.arange(int((high - low) / step * (1 + 1e-12)) + 1)
-    else:
-        values = np.linspace(low, high, count or most)
-    rounded = [round(value) if whole else float(f"{value:.6g}") for value in values.tolist()]
-    return list(dict.fromkeys(rounded))
+    unit, numbers = between.unit, between.values(most)
+    left_out = between._replace(closed=True).values(most)[-1] != numbers[-1]
+    written = tuple(f"{value:g}{unit}" if unit else value for value in numbers)
+    return Vary(path.strip(), written, between.with_its_end if left_out else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,8 +393,13 @@ def measured(
         return str(error)
     found: dict[str, Any] = {"decided": as_json(result.all_decided), "records": result.digest}
     for each in (result, *result.beside.values()):
-        (row,) = summary_of(each.work, each.items, each.windows)
-        found |= {_column(each.work, measure, work): row[measure.key] for measure in WORK[each.work].measures}
+        row = next(iter(summary_of(each.work, each.items, each.windows)), None)
+        if row is None and each.work == work:
+            return f"with seed {seed} none of its {work} comes; take more of them, or a longer duration_s"
+        found |= {
+            _column(each.work, measure, work): row and row[measure.key]
+            for measure in WORK[each.work].measures
+        }
     return found
 
 

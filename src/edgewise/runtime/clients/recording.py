@@ -41,6 +41,10 @@ COLUMNS = (
 SHORTEST_S = 1e-3
 MOST_JOBS = 10_000
 GOES_ON_S = 86400.0  # longest that a recording goes on after now, for jobs that run or wait
+HELD_FOR_LIFE = (
+    "services.cores_held is 'life' in the recording: jobs are told what is left of nodes, and cores that "
+    "each request holds by itself are known to nobody"
+)
 UNFIT = re.compile(r"[^A-Za-z0-9._-]+")  # for a name in a scenario
 
 
@@ -55,6 +59,7 @@ class Recording:
         left_out: streams that no scenario can have: the live system has not their task or site, or they
             tolerate no delay at all, or more than a scenario may say.
         later: jobs that start more than a day from now, which are left out, too.
+        otherwise: settings that the recording has otherwise than the system had, and why.
     """
 
     folder: Path
@@ -62,6 +67,7 @@ class Recording:
     duration_s: float
     left_out: int
     later: int
+    otherwise: tuple[str, ...] = ()
 
 
 def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
@@ -92,6 +98,7 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     ends += [each.ended_s or now_s for each in seen.pipelines]
     duration_s = max(max(ends) - began_s, 1.0) + SHORTEST_S
     services = live.spec.services
+    otherwise: tuple[str, ...] = ()
     if requests and services is not None:  # whole frames are simulated
         duration_s = math.ceil(duration_s / services.frame_s) * services.frame_s
     data = live.spec.model_dump(mode="json", exclude_none=True, exclude=set(NEEDS)) | {
@@ -108,8 +115,8 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
         _write(folder / TRACE, COLUMNS, _stream_lines(live, rows, names, began_s, now_s))
     if requests and services is not None:
         asked: dict[str, Any] = {"requests": {"file": REQUESTS}}
-        if jobs:  # which are told of what is left of nodes; cores of each request are known to nobody
-            asked["cores_held"] = "life"
+        if jobs and services.cores_held != "life":
+            asked["cores_held"], otherwise = "life", (HELD_FOR_LIFE,)
         data["services"] = services.model_dump(mode="json", exclude_none=True) | asked
         for offered in data["services"]["offered"]:
             if (name := offered.get("variant")) in seen.answer_bytes and services.answers:
@@ -137,7 +144,7 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
         "jobs": jobs, "faults": seen.faults,
     }  # fmt: skip
     counts = {kind: len(found) for kind, found in kinds.items()}
-    return Recording(folder, counts, duration_s, seen.left_out, seen.later)
+    return Recording(folder, counts, duration_s, seen.left_out, seen.later, otherwise)
 
 
 class _Seen(NamedTuple):
