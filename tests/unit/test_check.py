@@ -10,7 +10,9 @@ import edgewise as ew
 from edgewise import config
 from edgewise.limits.balance import Options, balanced
 from edgewise.limits.checked import Checked
+from edgewise.limits.requests import requests_of
 from edgewise.model.scenario import parse_scenario
+from edgewise.workloads.services import PROFILED, simulated_services
 from in_process import edgewise
 from limits_worlds import FEW_WORKERS, FULL_BOXES, FULL_LINK, NO_TIME, NO_VARIANT, scenario, world, written
 
@@ -73,6 +75,43 @@ def test_no_node_has_room_for_a_job_or_a_task():
     found = Checked(parse_scenario(data, "planted"))
     assert not found.servable
     assert "no node has room for task t of p" in found.unserved[0].text
+
+
+def test_the_memory_that_pipelines_hold_at_once_counts():
+    """6 GB from 0 to 20 s and 4 GB from 10 to 30 s, of 8: full from 10 s on."""
+    data = world(box_cores=4)
+    data["clusters"][0]["nodes"][0]["speed_ops"] = 1e9
+    data["clusters"][0]["nodes"][0]["resources"]["memory_bytes"] = "8GB"
+    data["pipelines"] = [
+        {"name": name, "source": "box", "input_bytes": 1, "length_s": 20, "arrive_s": arrive_s,
+         "tasks": [{"name": "t", "memory_bytes": memory, "work_ops": 1, "output_bytes": 1}]}
+        for name, arrive_s, memory in (("p", 0, "6GB"), ("q", 10, "4GB"))
+    ]  # fmt: skip
+    found = Checked(parse_scenario(data, "planted"))
+    (limit,) = (each for each in found.limits if each.text.startswith("pipelines hold"))
+    free = found.rooms["box"].free[1]
+    assert limit.share == pytest.approx(10e9 / free) and limit.when_s == 10.0
+    # Over 10 of the 30 s, in which 100 of 200 GB s are held, there is too little for a part of them.
+    assert limit.lost == pytest.approx((1.0 - free / 10e9) / 2.0)
+
+
+def test_the_load_of_requests_of_a_pattern_is_what_is_drawn():
+    """Each core-second and each byte of a drawn run is asked for, of its service, at its site and time."""
+    scenario = ew.load_scenario("scarce")
+    given, asked = simulated_services(scenario), requests_of(scenario)
+    seen, step_s = given.draw([PROFILED]), scenario.duration_s / asked.demand.shape[2]
+    many = int(seen.count[0])
+    assert asked.demand.sum() * step_s == pytest.approx(many) and many > 100
+    core_s = np.einsum("ksn,s->", asked.demand, asked.core_s) * step_s
+    assert core_s == pytest.approx(seen.work_core_s[0, :many].sum())
+    size = np.einsum("ksn,s->", asked.demand, asked.payload_bytes) * step_s
+    assert size == pytest.approx(seen.payload_bytes[0, :many].sum())
+    first = seen.arrival_s[0, :many] < step_s
+    assert asked.demand[:, :, 0].sum() * step_s == pytest.approx(first.sum())
+    at = (seen.site[0, :many] == 2) & (seen.service[0, :many] == 0)
+    assert asked.demand[2, 0].sum() * step_s == pytest.approx(at.sum())
+    loads = [line.load for line in Checked(scenario).lines() if line.kind == "node"]
+    assert max(each for each in loads if each is not None) > 0.3
 
 
 @settings(max_examples=40)

@@ -176,7 +176,7 @@ class Checked:
     def loads(self) -> list[Limit]:
         """What is fullest at the busiest time, whoever decides."""
         if self._offer is None or self._busiest is None:
-            return described.jobs(self.scenario, self.rooms)
+            return self._beside
         (balance, bound), found = self._busiest, []
         edges = load.edges_of(self.scenario.duration_s)
         for r in fullest(balance)[:LINES].tolist():
@@ -185,7 +185,12 @@ class Checked:
             lost = float(np.mean(np.maximum(bound - 1.0, 0.0) / np.maximum(bound, 1.0))) if over else 0.0
             when_s = load.when_over(bound, FULL, edges) if balance.rank[r] == 0 else None
             found.append(self._limit(r, Load(share, lost, when_s if share >= FULL else None)))
-        return [*found, *described.jobs(self.scenario, self.rooms)]
+        return [*found, *self._beside]
+
+    @property
+    def _beside(self) -> list[Limit]:
+        """What pipelines and jobs ask for, over all nodes."""
+        return [*described.pipelines(self.scenario, self.rooms), *described.jobs(self.scenario, self.rooms)]
 
     def _limit(self, number: int, share: Load) -> Limit:
         assert self._offer is not None

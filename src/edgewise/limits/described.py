@@ -5,14 +5,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edgewise.errors import ScenarioError
 from edgewise.limits import cures
+from edgewise.limits.load import edges_of, in_steps, when_over
 from edgewise.limits.reach import Reach, WorkerGroup
-from edgewise.limits.rooms import NodeRoom, more
+from edgewise.limits.rooms import NodeRoom, amount, more
 from edgewise.limits.words import Cure, Limit, alike, percent, since, took
 from edgewise.model.grammar.pipelines import PipelineSpec
+from edgewise.model.pipelines import Pipeline
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Resources
 from edgewise.report.summary import rate
+from edgewise.workloads.pipelines import pipelines_of
+from edgewise.workloads.services import PROFILED
 
 FULL = 0.95  # share of a capacity from which on people call it full
 
@@ -154,6 +159,47 @@ def jobs(scenario: Scenario, rooms: Mapping[str, NodeRoom]) -> list[Limit]:
     share = asked / left if left > 0.0 else float("inf")
     text = f"jobs ask for {percent(share)} of the core-seconds that other work leaves"
     return [Limit("node", "all nodes", share, 0.0, None, text)]
+
+
+def pipelines(scenario: Scenario, rooms: Mapping[str, NodeRoom]) -> list[Limit]:
+    """How much of the memory that workers leave pipelines hold at the busiest, where none waits.
+
+    One whose length is in frames stays at least as long as its slowest task takes on the fastest node.
+    """
+    if not scenario.spec.pipelines:
+        return []
+    nodes = [node for node in scenario.topology.nodes if node.speed_ops > 0.0]
+    free, fastest_ops = sum(rooms[node.name].free[1] for node in nodes), max(node.speed_ops for node in nodes)
+    if not (known := pipelines_known(scenario)):
+        return []
+    start_s = np.array([each.arrival_s for each in known])
+    holds = np.array([sum(task.memory_bytes for task in each.graph.tasks) for each in known])
+    stays_s = [
+        each.duration_s
+        if each.duration_s is not None
+        else (each.frames or 0.0) * max(task.work_ops for task in each.graph.tasks) / fastest_ops
+        for each in known
+    ]
+    edges = edges_of(scenario.duration_s)
+    held = in_steps(start_s, np.minimum(start_s + stays_s, scenario.duration_s), holds, edges)
+    shares = held / free if free > 0.0 else np.full(held.shape, np.inf)
+    share = float(shares.max())
+    over = np.maximum(shares - 1.0, 0.0) / np.maximum(shares, 1.0)
+    lost = float(np.average(over, weights=held)) if share > 1.0 and np.isfinite(share) else float(share > 1.0)
+    load = Load(share, lost, when_over(shares, FULL, edges))
+    text = (
+        f"pipelines hold {percent(share)} of the {amount('memory', free)} of memory that workers leave, "
+        f"at the busiest{since(load.when_s)}{_loses(load)}"
+    )
+    return [Limit("node", "all nodes", share, lost, load.when_s, text)]
+
+
+def pipelines_known(scenario: Scenario) -> list[Pipeline]:
+    """Those of one seed that nobody runs; what has still to be profiled is left out."""
+    try:
+        return list(pipelines_of(scenario, PROFILED))
+    except ScenarioError:
+        return []
 
 
 def too_large(scenario: Scenario, rooms: Mapping[str, NodeRoom]) -> list[Limit]:

@@ -7,12 +7,11 @@ import numpy as np
 
 from edgewise.arrays import Floats
 from edgewise.limits.balance import Options
-from edgewise.limits.load import STEPS, by_need, drawn
+from edgewise.limits.load import by_need, drawn
 from edgewise.limits.reach import Reach
+from edgewise.limits.requests import AskedRequests, requests_of
 from edgewise.limits.rooms import NodeRoom
-from edgewise.model.grammar.services import RequestsSpec
 from edgewise.model.scenario import Scenario
-from edgewise.model.services import plain, service_names, system_of
 from edgewise.model.ways import Routes, routes_of
 
 MOST_OPTIONS = 60_000  # beyond them the least load is not sought
@@ -63,7 +62,7 @@ class Offer:
 
 
 def offered(scenario: Scenario, reach: Reach | None, rooms: dict[str, NodeRoom]) -> Offer | None:
-    """Of streams and of services that are drawn steadily; None where there are none, or too many options."""
+    """Of streams and of requests; None where there are none, or too many options."""
     found = Offer([], [], [], [], [], [], [])
     if not scenario.topology.sites:
         return None
@@ -74,9 +73,12 @@ def offered(scenario: Scenario, reach: Reach | None, rooms: dict[str, NodeRoom])
         if reach.able.size > MOST_OPTIONS:
             return None
         _streams(found, reach, routes)
-    spec = scenario.spec.services
-    if spec is not None and isinstance(spec.requests, RequestsSpec):
-        _services(found, scenario, spec.requests, rooms, routes)
+    asked = requests_of(scenario)
+    if asked is not None:
+        nodes = sum(len(cluster.nodes) for cluster in scenario.topology.clusters)
+        if len(asked.names) * len(scenario.topology.sites) * nodes > MOST_OPTIONS:
+            return None
+        _services(found, scenario, asked, rooms, routes)
     return found if found.need else None
 
 
@@ -103,34 +105,31 @@ def _streams(found: Offer, reach: Reach, routes: Routes) -> None:
 
 
 def _services(
-    found: Offer, scenario: Scenario, asked: RequestsSpec, rooms: dict[str, NodeRoom], routes: Routes
+    found: Offer, scenario: Scenario, asked: AskedRequests, rooms: dict[str, NodeRoom], routes: Routes
 ) -> None:
-    """Requests take a core for as long as they are served, on any node or in the cloud."""
+    """Requests take cores for as long as they are served, on any node or in the cloud."""
     spec, topology = scenario.spec.served, scenario.topology
-    system, names = system_of(spec, scenario.catalog, topology), service_names(spec, scenario.catalog)
-    answers = [each.answer_bytes for each in plain(spec, scenario.catalog) for _ in range(each.count or 1)]
     places: dict[str, Any] = {}
     for number, cluster in enumerate(topology.clusters):
         for node in cluster.nodes if cluster.name != spec.cloud else ():
             free = rooms[node.name].free[0]
             if free > 0.0:
                 places[node.name] = (number, found.resource("node", node.name, free))
-    service_s, cloud = float(np.mean(asked.service_s)), [c.name for c in topology.clusters].index(spec.cloud)
+    cloud = [c.name for c in topology.clusters].index(spec.cloud)
     in_cloud = {node.name for node in topology.clusters[cloud].nodes}
-    each_qps = asked.rate_qps / len(names) / len(topology.sites)
-    for s, name in enumerate(names):
+    for s, name in enumerate(asked.names):
         workers = [w for w in topology.workers if w.variant == name and w.node in in_cloud]
         known = (
             found.names.index(f"{name} at {spec.cloud}") if f"{name} at {spec.cloud}" in found.names else -1
         )
+        service_s, size, answer = asked.service_s[s], asked.payload_bytes[s], asked.answer_bytes[s]
         if known < 0 and workers:
             known = found.resource("worker", f"{name} at {spec.cloud}", len(workers) / service_s)
         takes = service_s * (found.capacity[known] / len(workers) if workers else 0.0)
         for site in range(len(topology.sites)):
-            need = found.asks(("services", topology.sites[site].name, name), np.full(STEPS, each_qps))
-            core_s = float(system.service_cpu_cores[s]) * service_s
+            need = found.asks(("services", topology.sites[site].name, name), asked.demand[site, s])
             for cluster, resource in places.values():
-                way = _way(scenario, routes, site, cluster, asked.payload_bytes, answers[s])
-                found.option(need, [(resource, core_s), *way])
-            way = _way(scenario, routes, site, cloud, asked.payload_bytes, answers[s])
+                way = _way(scenario, routes, site, cluster, size, answer)
+                found.option(need, [(resource, asked.core_s[s]), *way])
+            way = _way(scenario, routes, site, cloud, size, answer)
             found.option(need, [*([(known, takes)] if known >= 0 else []), *way])
