@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from edgewise.config import load_scenario
 
@@ -62,5 +63,16 @@ def test_what_is_promised_names_tests_that_are_there():
 def test_every_page_is_in_the_side_bar_or_left_out_on_purpose():
     listed = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
-    aside = {page for page in pages if page.startswith(("decisions/0", "results/"))}
+    aside = {page for page in pages if page.startswith(("decisions/", "results/"))}
     assert listed == pages - aside
+
+
+def test_the_side_bar_begins_with_goals_and_ends_with_the_reference():
+    nav = yaml.safe_load(
+        (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2].split("\nnot_in")[0]
+    )
+    assert [next(iter(part)) for part in nav] == ["Use it", "How it was found", "Reference"]
+    linking = [
+        page for page in (ROOT / "docs").glob("*.md") if "decisions/index.md" in page.read_text("utf-8")
+    ]
+    assert linking, "pages on decisions are reached from no other"
