@@ -84,8 +84,6 @@ def compare(
     Raises:
         ScenarioError, PolicyError: they cannot be loaded, or there are fewer than two policies.
     """
-    from edgewise.report import statistics  # slow to import, and only needed here
-
     loaded = _loaded(scenario)
     work, found, held = alternatives(loaded, policies, fixed, "compare")
     if len(found) < 2:
@@ -93,9 +91,16 @@ def compare(
     if rival is not None and rival not in found:
         raise PolicyError(f"rival: {rival!r} is not among {', '.join(found)}")
     result = simulated(loaded, work, found, held, seeds, progress, jobs)
-    result = replace(result, rival=rival or result.policies[0], command=command)
-    rows = statistics.judged(work, result.summary(), result.policies, result.rival)
-    return Comparison(result, tuple(rows))
+    return compared(replace(result, rival=rival, command=command))
+
+
+def compared(result: Result) -> Comparison:
+    """The policies of a result against its rival, the first where it has none."""
+    from edgewise.report import statistics  # slow to import, and only needed here
+
+    rival = result.rival or result.policies[0]
+    rows = statistics.judged(result.work, result.summary(), result.policies, rival)
+    return Comparison(replace(result, rival=rival), tuple(rows))
 
 
 def alternatives(

@@ -67,7 +67,11 @@ def test_what_if_from_a_file_of_another_system(tmp_path, file):
     assert done.returncode == 0 and not done.stderr, done.stderr
     done = edgewise("replay", "mine", "--policies", "closest,least-impedance", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)["summary"]
+    told = json.loads(done.stdout)
+    (row,) = told["comparison"]
+    assert row["rival"] == "closest" and row["left_over"].endswith("% refused")
+    assert "with one seed" in row["in_words"]  # a trace has one
+    summary = told["summary"]
     found = list(TrafficFile(FILES / file, period_s=1.0).read())
     sent = sum(1 if isinstance(each, Query) else each.qps * (each.to_s - each.from_s) for each in found)
     assert all(row["queries"] == pytest.approx(sent, rel=0.1) for row in summary), (sent, summary)

@@ -20,6 +20,7 @@ from edgewise.model.ranges import seeds_of
 from edgewise.report.statistics import Interval, mean_interval
 from edgewise.sweeps.size import hinge, said
 from edgewise.sweeps.vary import parse_target, price
+from edgewise.sweeps.verdicts import best_first
 from in_process import edgewise
 
 LOAD = "streams.arrivals.clients_per_min"
@@ -185,6 +186,28 @@ def test_the_knee_is_the_last_load_that_is_surely_met():
     (knee,) = sweeps.sweep(points, TARGET).found
     assert (knee.kind, knee.value, knee.missed) == ("up to", 100, 140)
     assert "carries clients_per_min up to 100 with success ≥ 90.00 %" in knee.text
+
+
+def test_the_table_says_of_each_point_whether_it_meets_the_target_and_what_was_left():
+    points = Curve(lambda x: 1.02 - x / 1000, [f"{LOAD}=100..140..20"])
+    headings, rows = sweeps.sweep(points, TARGET).shown()
+    assert headings == ["clients_per_min", "policy", "success %", "verdict", "left over"]
+    assert [row[3] for row in rows] == ["meets it", "not surely", "surely not"]  # 0.92, 0.90, 0.88
+    assert [row[4] for row in rows] == ["92.0 % refused", "90.0 % refused", "88.0 % refused"]
+    two = [*TARGET, sweeps.parse_target("streams.rejected<=95%")]
+    _, rows = sweeps.sweep(Curve(lambda x: 1.02 - x / 1000, [f"{LOAD}=100..140..20"]), two).shown()
+    assert [row[4] for row in rows] == ["meets all", "not surely", "surely not"]  # a figure of each before
+
+
+def test_at_each_point_the_best_policy_is_named_first():
+    points = Curve(lambda x: 0.0, [f"{LOAD}=1..2"])
+    means = {((1,), "a"): 0.5, ((1,), "b"): 0.7, ((2,), "a"): 0.9, ((2,), "b"): 0.8, ((2,), "c"): None}
+    points.rows = {
+        (*each, seed): {"success": x, "rejected": x} for each, x in means.items() for seed in points.seeds
+    }
+    tried = list(means)
+    assert best_first(points, tried, "success") == [tried[k] for k in (1, 0, 2, 3, 4)]
+    assert best_first(points, tried, "rejected") == [tried[k] for k in (0, 1, 3, 2, 4)]
 
 
 def test_hardware_is_needed_from_a_value_on():

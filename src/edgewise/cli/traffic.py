@@ -139,7 +139,9 @@ def replay(
         records.check_place(target or Path("runs") / "any")
         listed = dict([listing(chosen)]) if chosen is not None else ()
         result = api.replay(source, listed, seed, fixed=by_decision(policy), command=command())
-        show_result(result, None, target or Path("runs") / f"{source.absolute().name}-replay", as_json)
+        place = target or Path("runs") / f"{source.absolute().name}-replay"
+        beside = api.compared(result) if len(result.policies) > 1 else None
+        show_result(result if beside is None else beside.result, beside, place, as_json)
         return None if as_json else _say_brought(source)
     with_live = (
         "is of a simulation; leave it out with --live, where the policy decides that `edgewise policy` sets"

@@ -35,7 +35,7 @@ from edgewise.report.schema import Measure
 from edgewise.report.statistics import Interval
 from edgewise.report.style import COLOURS, INK, MARKERS, as_png, legend_below, new_axes
 from edgewise.result import said_alike
-from edgewise.sweeps import size as sizing
+from edgewise.sweeps import size as sizing, verdicts
 from edgewise.sweeps.limited import LimitedPoint, limited
 from edgewise.sweeps.size import Enough, Knee
 from edgewise.sweeps.vary import KEPT, Point, Points, Target
@@ -291,18 +291,21 @@ class Answer:
         points = self.points
         some = [one for one in points.columns if any(row[one] is not None for row in points.rows.values())]
         chosen = some if every else self._asked()
-        headings = [*points.names, "policy", *(points.columns[column].heading for column in chosen)]
-        rows = []
-        for point, label in self._tried():
-            cells = [
-                sizing.with_ends(points.columns[one], points.interval(point, label, one)) for one in chosen
-            ]
-            rows.append([*map(str, point), label, *cells])
-        shares = [decided.column(points.decided(point), [label]) for point, label in self._tried()]
+        tried = verdicts.best_first(points, self._tried(), self._asked()[0])
+        columns = [(name, [str(point[k]) for point, _ in tried]) for k, name in enumerate(points.names)]
+        columns.append(("policy", [label for _, label in tried]))
+        for one in chosen:
+            cells = [sizing.with_ends(points.columns[one], points.interval(*each, one)) for each in tried]
+            columns.append((points.columns[one].heading, cells))
+        columns.append(("verdict", [verdicts.in_words(points, self.targets, each) for each in tried]))
+        columns.append(("left over", [verdicts.left_over(points, each) for each in tried]))
+        shares = [decided.column(points.decided(point), [label]) for point, label in tried]
         if any(shares):
-            headings.append(decided.HEADING)
-            rows = [[*row, each[0] if each else "0.0"] for row, each in zip(rows, shares, strict=True)]
-        return headings, rows
+            columns.append((decided.HEADING, [each[0] if each else "0.0" for each in shares]))
+        said = [(heading, cells) for heading, cells in columns if any(cells)]
+        return [heading for heading, _ in said], [
+            list(row) for row in zip(*(c for _, c in said), strict=True)
+        ]
 
     def _asked(self) -> list[str]:
         """Columns of the targets, or the first one."""
