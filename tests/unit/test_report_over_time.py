@@ -70,6 +70,44 @@ def test_lateness_is_the_delay_as_a_share_of_the_deadline(tmp_path: Path) -> Non
     assert shares[12:] == pytest.approx(np.full(12, 50.0))
 
 
+def test_lateness_of_jobs_is_a_share_of_the_time_they_have(tmp_path: Path) -> None:
+    """Until the latest start and their length, 70 s from the submission; those that never ended have none."""
+    rows = [job(ended_s=35.0), job(job=1, submitted_s=50.0, latest_s=100.0, started_s=105.0, ended_s=127.0)]
+    figure = over_time.late_over_time(jobs_run(tmp_path / "run", [*rows, job(job=2, ended_s=None)]))
+    assert figure is not None
+    axes, shares = figure.axes[0], np.asarray(figure.axes[0].lines[0].get_ydata())
+    assert shares[0] == pytest.approx(50.0) and shares[12] == pytest.approx(110.0)
+    assert np.isnan(shares).sum() == over_time.STEPS - 2 and axes.get_ylabel() == "% of the deadline"
+    assert over_time.late_over_time(jobs_run(tmp_path / "none", [job(ended_s=None)])) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "unit", "seen"),
+    [
+        ("graphs", {"query": 0, "graph": "g", "sent_s": 50.0, "time_s": 0.02}, "ms", 20.0),
+        ("pipelines", {"pipeline": "p", "arrival_s": 50.0, "start_s": 53.0, "finish_s": None, "frames": 1.0,
+                       "migrations": 0}, "s", 3.0),
+    ],
+)  # fmt: skip
+def test_what_has_no_deadline_shows_its_time(
+    kind: str, row: dict[str, Any], unit: str, seen: float, tmp_path: Path
+) -> None:
+    window = dict.fromkeys(WORK[kind].windows.names, 0) | {"seed": 1, "policy": "p", "end_s": 100.0}
+    manifest = MANIFEST | {"work": kind, "seeds": [1], "policies": ["p"]}
+    items = table([{"seed": 1, "policy": "p"} | row], WORK[kind].items)
+    write_run(tmp_path / "run", scenario_yaml="", manifest=manifest, items=items,
+              windows=table([window], WORK[kind].windows))  # fmt: skip
+    figure = over_time.late_over_time(read_run(tmp_path / "run"))
+    assert figure is not None and figure.axes[0].get_ylabel() == unit
+    assert np.asarray(figure.axes[0].lines[0].get_ydata())[12] == pytest.approx(seen)
+    assert "the deadline" not in [line.get_label() for line in figure.axes[0].lines]
+
+
+def test_refused_streams_without_a_query_are_no_loss(tmp_path: Path) -> None:
+    rows = [stream_row(stream=0, open_s=5.0, close_s=9.0, reason="full", ok=0, rejected=0, queries=0)]
+    assert over_time.refused_over_time(streams_run(tmp_path / "run", rows)) is None
+
+
 def test_jobs_are_drawn_when_they_ran_those_in_trouble_among_them(tmp_path: Path) -> None:
     many = [job(job=k, submitted_s=float(k)) for k in range(60)]
     lost = job(job=60, submitted_s=90.0, started_s=None, ended_s=None, node=None)

@@ -171,7 +171,7 @@ def report(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write figures and report.html of a run folder anew; of two, a page with both side by side."""
+    """Write figures and report.html of a run folder anew; of two, one page with both."""
     if len(folders) > 2:
         raise RunError(
             f"edgewise report: {len(folders)} runs are given; name one, or two to see side by side"

@@ -28,7 +28,7 @@ _CAPTIONS = {
     "time-line-of-nodes": "One run: share of each node's cores and memory that each kind of work holds. "
     "At the right the mean over the run of what is held, and the most. Steps last 1/400 of the run.",
     "time-line-of-links": "One run: share of each link's rate that is reserved, and that messages use.",
-    "late": "By when the work was asked for; above the dashed line answers come too late.",
+    "late": "By when the work was asked for; above a dashed line it comes too late.",
     "lost": "What was refused or came to nothing, by when it was asked for and why, mean over seeds.",
     "gantt": "One run: the line is from a job's submission to the latest start that it allows, and the bars "
     "are when it ran.",

@@ -95,26 +95,25 @@ def refused_over_time(run: RecordedRun) -> Figure | None:
 
 
 def late_over_time(run: RecordedRun) -> Figure | None:
-    """How much of their deadline answers took, by when they were asked for; None where nobody has deadlines.
+    """How much of their deadline answers took, by when they were asked for; None where nothing ended.
 
-    Of streams the mean over their queries, of requests the 95 % quantile of each step.
+    Of streams the mean over their queries, of requests and jobs the 95 % quantile of each step. Split models
+    and pipelines have no deadlines: of queries the time itself is shown, of pipelines how long they waited.
     """
-    if run.kind not in ("streams", "services"):
-        return None
-    edges = np.linspace(0.0, _end_s(run), STEPS + 1)
+    edges, (what, of, scale) = np.linspace(0.0, _end_s(run), STEPS + 1), _LATE[run.kind]
     middle, lines = (edges[:-1] + edges[1:]) / 2, dict[str, Floats]()
     for policy in run.policies:
-        items = run.items.filter(pc.field("policy") == policy)
-        lines[policy] = (_of_streams if run.kind == "streams" else _of_requests)(items, edges)
+        lines[policy] = scale * of(run.items.filter(pc.field("policy") == policy), edges)
     if all(np.isnan(line).all() for line in lines.values()):
         return None
-    title = "Delay as a share of the deadline" + (", 95 % quantile" if run.kind == "services" else ", mean")
-    figure, axes = new_axes(8.0, 3.6, title)
+    figure, axes = new_axes(8.0, 3.6, what)
     for number, (policy, line) in enumerate(lines.items()):
-        axes.plot(middle, 100 * line, color=COLOURS[number % len(COLOURS)], label=policy, linewidth=1.8,
+        axes.plot(middle, line, color=COLOURS[number % len(COLOURS)], label=policy, linewidth=1.8,
                   marker=MARKERS[number % len(MARKERS)], markersize=4, markevery=3)  # fmt: skip
-    axes.axhline(100.0, color=_GONE, linewidth=1.2, linestyle="--", label="the deadline")
-    axes.set(ylabel="% of the deadline", ylim=(0.0, None))
+    if scale == _OF_DEADLINE:
+        axes.axhline(100.0, color=_GONE, linewidth=1.2, linestyle="--", label="the deadline")
+    axes.set_ylabel({_OF_DEADLINE: "% of the deadline", 1e3: "ms"}.get(scale, "s"))
+    axes.set_ylim(0.0, None if any(np.nanmax(line, initial=0.0) > 0.0 for line in lines.values()) else 1.0)
     time_axis(axes, float(edges[-1]))
     axes.grid(axis="y", color="#E3E3E3", linewidth=0.8)
     legend_below(axes, min(4, len(lines) + 1))
@@ -136,13 +135,50 @@ def _of_streams(items: pa.Table, edges: Floats) -> Floats:
 
 
 def _of_requests(items: pa.Table, edges: Floats) -> Floats:
-    """(STEPS,) 95 % quantile of time taken / time allowed of the requests that arrive in a step."""
+    """(STEPS,) time taken / time allowed of the requests that arrive in a step."""
     ended = items.filter(pc.field("end_s").is_valid())
     arrival_s, deadline_s, end_s = (_column(ended, name) for name in ("arrival_s", "deadline_s", "end_s"))
-    share = (end_s - arrival_s) / np.maximum(deadline_s - arrival_s, 1e-9)
-    step = np.digitize(arrival_s, edges) - 1
-    found = [share[step == k] for k in range(STEPS)]
+    return _most(arrival_s, (end_s - arrival_s) / np.maximum(deadline_s - arrival_s, 1e-9), edges)
+
+
+def _of_jobs(items: pa.Table, edges: Floats) -> Floats:
+    """(STEPS,) time until the end / until the latest start and duration of jobs submitted in a step."""
+    ended = items.filter(pc.field("ended_s").is_valid())
+    names = ("submitted_s", "latest_s", "duration_s", "ended_s")
+    submitted_s, latest_s, duration_s, ended_s = (_column(ended, name) for name in names)
+    allowed_s = np.maximum(latest_s + duration_s - submitted_s, 1e-9)
+    return _most(submitted_s, (ended_s - submitted_s) / allowed_s, edges)
+
+
+def _of_queries(items: pa.Table, edges: Floats) -> Floats:
+    """(STEPS,) time until the answer of queries sent in a step."""
+    answered = items.filter(pc.field("time_s").is_valid())
+    return _most(_column(answered, "sent_s"), _column(answered, "time_s"), edges)
+
+
+def _of_pipelines(items: pa.Table, edges: Floats) -> Floats:
+    """(STEPS,) time until the start of pipelines that are submitted in a step."""
+    began = items.filter(pc.field("start_s").is_valid())
+    arrival_s = _column(began, "arrival_s")
+    return _most(arrival_s, _column(began, "start_s") - arrival_s, edges)
+
+
+def _most(at_s: Floats, values: Floats, edges: Floats) -> Floats:
+    """(STEPS,) 95 % quantile of what falls into a step; NaN where nothing does."""
+    step = np.digitize(at_s, edges) - 1
+    found = [values[step == k] for k in range(STEPS)]
     return np.array([np.quantile(one, 0.95) if one.size else np.nan for one in found])
+
+
+_OF_DEADLINE = 100.0
+_LATE = {
+    "streams": ("Delay as a share of the deadline, mean", _of_streams, _OF_DEADLINE),
+    "services": ("Delay as a share of the deadline, 95 % quantile", _of_requests, _OF_DEADLINE),
+    "jobs": ("Time until the end as a share of the time allowed, 95 % quantile", _of_jobs, _OF_DEADLINE),
+    "graphs": ("Time of queries of split models, 95 % quantile", _of_queries, 1e3),
+    "pipelines": ("How long pipelines waited, 95 % quantile", _of_pipelines, 1.0),
+}
+"""What is shown of each kind of work over time: title, values of each step, and their scale."""
 
 
 def gantt(run: RecordedRun, use: Mapping[str, pa.Table], policy: str, seed: int) -> Figure | None:
