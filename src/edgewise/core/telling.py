@@ -1,7 +1,7 @@
 """What is said while kernels are compiled: which, how many are left, and once.
 
-Nothing is said of a moment: only where this process has compiled for a second, or where what it compiles
-cannot be kept, so that the next one does so again.
+Nothing is said of a moment: only where this process has compiled for a second, or at once where what it
+compiles cannot be kept, so that the next one does so again, or a folder of kernels is not trusted.
 """
 
 import time
@@ -66,7 +66,7 @@ def line(far: Far | None = None) -> str:
         unused = f" (not used: {refused})" if refused else ""
         return f"compiling kernels{what} for this machine, once{left}; kept in {folder}{unused} …"
     why = refused or f"{folder} cannot be written"
-    return f"compiling kernels{what}, in every run anew because {why}; set EDGEWISE_CACHE …"
+    return f"compiling kernels, in every run anew because {why}; set EDGEWISE_CACHE …"
 
 
 class _Compiling(event.Listener):
@@ -100,11 +100,16 @@ class _Compiling(event.Listener):
 
     def _say(self) -> None:
         passed_s = self._passed_s + (time.monotonic() - self._since_s if self._depth else 0.0)
-        if not self._said and self._depth and (passed_s >= self._after_s or not compiled.can_keep()):
+        if not self._said and self._depth and (passed_s >= self._after_s or _is_amiss()):
             self._said = True
             self._told(line(self._now))
         if self._said:
             self._far(self._now)
+
+
+def _is_amiss() -> bool:
+    """Whether a folder is not used, or nothing can be kept: that is said at once."""
+    return bool(compiled.REFUSED) or not compiled.can_keep()
 
 
 def _what(kernel: Any) -> str:
