@@ -27,6 +27,7 @@ NOT_RUN = {
 """Why commands that begin so are not run here, and which test shows them."""
 
 
+USAGE = re.compile(r"[\[…|]|\b[A-Z]{2,}\b")  # choices, and names in place of values
 SHELLS = ("", "sh", "bash", "shell", "console")
 
 
@@ -56,14 +57,16 @@ def why_not(command: str) -> str:
 
 
 def blocks() -> list[Block]:
-    """Of all pages but the reference of the command line, which shows usages; README has its own test."""
+    """Of all pages; of the reference of the command line what is no usage. README has its own test."""
     found = []
     for file in sorted((ROOT / "docs").rglob("*.md")):
-        if file.name == "cli.md" or "results" in file.parts:
+        if "results" in file.parts:
             continue
         text = file.read_text(encoding="utf-8")
         for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
             lines = re.sub(r"\\\n\s*", " ", block).splitlines() if language in SHELLS else []
+            if file.name == "cli.md":
+                lines = [line for line in lines if not USAGE.search(line.partition("#")[0])]
             found.append(Block(str(file.relative_to(ROOT / "docs")), tuple(lines)))
     return [each for each in found if each.commands]
 

@@ -26,9 +26,10 @@ def test_commands_of_a_page_run_in_their_order(page, tmp_path):
             continue
         for command in block.commands:
             if not why_not(command):
-                done = edgewise(*shlex.split(quickly(command)), cwd=tmp_path)
+                words = shlex.split(quickly(command.partition(" >")[0]))
+                done = edgewise(*words, cwd=tmp_path)
                 assert done.returncode == 0, (command, done.stderr)
-                assert done.stdout.strip(), command
+                assert done.stdout.strip() or "--out" in words, command
 
 
 def in_a_shell(lines, folder):
