@@ -1,6 +1,8 @@
 """Scenario and catalog files: find, read, write. The only place that reads YAML."""
 
 import difflib
+import hashlib
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -25,6 +27,7 @@ from edgewise.model.topology import Catalog
 _SHIPPED = files("edgewise") / "data" / "scenarios"
 _CATALOGS = files("edgewise") / "data" / "catalogs"
 _APPLICATIONS = files("edgewise") / "data" / "applications"
+_EDITION = re.compile(r"([^/@]+)@[0-9a-f]{8}")
 CARD, NETWORK = ".json", ".onnx"  # end the names of policies and of networks that are files
 
 
@@ -112,6 +115,7 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 def load_scenario(path_or_name: str | Path, settings: Mapping[str, Any] | None = None) -> Scenario:
     """Read a scenario from a YAML file, or a shipped one by its name.
 
+    With `@` and an edition after the name (`edition`), as tiny@1a2b3c4d, it is that one or none.
     A shipped name wins over a file without suffix of the same name. Files that the scenario uses
     are sought in its folder.
 
@@ -120,9 +124,17 @@ def load_scenario(path_or_name: str | Path, settings: Mapping[str, Any] | None =
             `streams.arrivals.clients_per_min`; entries of lists by number or name:
             `streams.applications.pool.weight`.
     Raises:
-        ScenarioError: there is no such file or name, it is not YAML, its content is wrong, or a
-            setting's path does not exist.
+        ScenarioError: there is no such file or name, it is of another edition, it is not YAML, its content
+            is wrong, or a setting's path does not exist.
     """
+    if (pinned := _EDITION.fullmatch(str(path_or_name))) is not None:
+        found = load_scenario(pinned[1])
+        if edition(found) != str(path_or_name):
+            raise ScenarioError(
+                f"scenario {path_or_name}: is {edition(found)} now; take the version of edgewise that its "
+                "figures name, or compare with figures of this edition"
+            )
+        return load_scenario(pinned[1], settings) if settings else found
     if (twin := _offered(path_or_name)) is not None:
         base, changes = twin
         return load_scenario(base, {"name": str(path_or_name), **changes, **(settings or {})})
@@ -309,6 +321,24 @@ def dump_scenario(scenario: Scenario) -> str:
     """YAML with every default, catalog and application written out; loads back to an equal scenario."""
     data = scenario.spec.model_dump(mode="json", exclude_none=True)
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
+
+
+def edition(scenario: Scenario) -> str:
+    """Which scenario a number comes from: its name, `@`, and the beginning of a hash of all that it says.
+
+    Defaults and what it uses of other files count, too; its description does not, nor the folder of files.
+    """
+    said = scenario.spec.model_dump(mode="json", exclude_none=True, exclude={"description"})
+    text = json.dumps(_without_folders(said), sort_keys=True)
+    return f"{scenario.name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _without_folders(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_folders(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(each) for each in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def scenario_schema() -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from edgewise.config import dump_scenario, load_scenario as load_scenario
+from edgewise.config import dump_scenario, edition, load_scenario as load_scenario
 from edgewise.core.guard import Decided
 from edgewise.errors import EdgewiseError
 from edgewise.limits.words import Limit
@@ -210,6 +210,7 @@ class Result:
             scenario_yaml=dump_scenario(self.scenario),
             manifest={
                 "scenario": self.scenario.name,
+                "edition": edition(self.scenario),
                 "settings": self.settings,
                 "work": self.work,
                 **({"beside": list(self.beside)} if self.beside else {}),

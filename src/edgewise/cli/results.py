@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from edgewise.cli.output import fail, note, out, show
+from edgewise.config import edition
 from edgewise.limits import in_words
 from edgewise.report import decided, sources, summary as summaries
 from edgewise.report.schema import WORK
@@ -38,6 +39,7 @@ def show_result(
         names = ("policy", "rival", "mean", "rival_mean", "difference", "low", "high", "p_holm", "verdict")
         found = {
             "scenario": result.scenario.name,
+            "edition": edition(result.scenario),
             "settings": result.settings,
             "work": result.work,
             "policies": result.policies,

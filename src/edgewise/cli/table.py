@@ -31,6 +31,10 @@ PANELS: dict[str, dict[str, Verb]] = {
         "compare": Verb(
             "verbs", "Compare policies of one decision on the same arrivals and noise, paired by seed."
         ),
+        "benchmark": Verb(
+            "benchmark",
+            "Score policies on the scenarios and seeds of their decision, with all it takes to do so again.",
+        ),
         "sweep": Verb("sweeps", "Run a scenario at many values of its keys, and say how far it carries."),
         "size": Verb(
             "sweeps",
