@@ -1,6 +1,7 @@
 """`edgewise profile` on real files: what it prints, writes, and how it fails."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,23 @@ def test_profile_measures_fits_and_writes_a_catalog(tmp_path):
     )
     assert variant.profile.fixed_s > 0 and variant.capacity_qps > 0
     assert variant.resources.cpu_cores == 1 and variant.resources.memory_bytes >= 1e6
+
+
+def test_a_busy_machine_is_said_loudly_and_written_down(tmp_path):
+    spin = [sys.executable, "-c", "import time\nend = time.time() + 60\nwhile time.time() < end: pass"]
+    busy = [subprocess.Popen(spin) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        file = save(tmp_path / "m.onnx")
+        done = process(file, "--batches", "2", "--seconds", "1", "--out", "c.yaml", cwd=tmp_path)
+    finally:
+        for each in busy:
+            each.kill()
+            each.wait()
+    assert done.returncode == 0 and "busy machine: other processes used " in done.stderr, done.stderr
+    assert "repeat on an idle machine" in done.stderr.splitlines()[-1]
+    (variant,) = config.load_catalog(tmp_path / "c.yaml").variants
+    assert ", on a busy machine: other processes used " in variant.profile.source
+    assert "measured, busy" in edgewise("catalog", "c.yaml", cwd=tmp_path).stdout
 
 
 def test_profile_as_json(tmp_path):

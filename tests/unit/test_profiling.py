@@ -1,9 +1,11 @@
 """Graphs, operator costs, the delay fit, queues and catalog entries."""
 
 import math
+import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,9 +23,9 @@ from edgewise.profiling import (  # noqa: E402
     entries,
     graphs,
     law,
-    measure as machine,
     network as inputs,
     operators,
+    quiet,
 )
 from edgewise.profiling.law import MeasuredPoint, fit_profile  # noqa: E402
 from edgewise.profiling.measure import LoadTest, Measurement  # noqa: E402
@@ -322,13 +324,47 @@ def test_more_cores_follow_amdahl(model):
 
 def test_other_processes_are_noticed():
     stop = [sys.executable, "-c", "import time\nend = time.time() + 30\nwhile time.time() < end: pass"]
-    if not machine.STAT.exists():
+    if not quiet.STAT.exists():
         pytest.skip("only Linux says what other processes use")
-    others = machine.Others()
+    watch = quiet.Watch()
     with subprocess.Popen(stop) as busy:  # not waited for yet, so it counts as another's
         deadline = time.monotonic() + 20
-        while others.cores() <= 0.1 and time.monotonic() < deadline:
+        while watch.cores() <= 0.1 and time.monotonic() < deadline:
             time.sleep(0.1)
-        seen = others.cores()
+        seen = watch.cores()
         busy.kill()
     assert seen > 0.1
+
+
+@pytest.mark.parametrize(
+    ("cores", "stolen", "waited", "spread", "slope", "said"),
+    [
+        (0.05, 0.01, 0.02, 0.1, 1.4, []),
+        (1.34, 0.0, 0.0, 0.1, 0.5, ["other processes used 1.3 cores"]),
+        (0.0, 0.12, 0.0, 0.1, 0.5, ["its host took 12% of its cores' time"]),
+        (0.0, 0.0, 0.3, 0.1, 0.5, ["the measurement waited for a core 30% of the time"]),
+        (0.0, 0.0, 0.0, 0.4, 0.5, ["delays of a batch of 4 differ by ±40% between runs"]),
+        (1.0, 0.0, 0.0, 0.1, 1.2, ["other processes used 1.0 cores",
+                                   "a batch of 4 seems to take no less time than 4 queries one by one"]),
+    ],
+)  # fmt: skip
+def test_what_disturbs_a_measurement_is_said(cores, stolen, waited, spread, slope, said):
+    watch = SimpleNamespace(cores=lambda: cores, stolen=lambda: stolen, waited=lambda: waited)
+    ends = [(1.0 - 0.01, 1.0 + 0.01), (1.0 - spread, 1.0 + spread)]
+    points = [MeasuredPoint(1.0, n, 9, 1.0, *end, 2.0) for n, end in zip((1, 4), ends, strict=True)]
+    assert list(quiet.disturbances(watch, points, slope)) == said
+
+
+def test_a_thread_that_waits_for_its_core_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(quiet, "WAITED", tmp_path / "schedstat")
+    quiet.WAITED.write_text("100 0 5\n")
+    watch = quiet.Watch()
+    quiet.WAITED.write_text("100 3600000000000 9\n")
+    assert watch.waited() > 1.0  # an hour of waiting
+    quiet.WAITED.unlink()
+    assert quiet.Watch().waited() == 0.0
+
+
+def test_a_loaded_machine_is_said_before_anything_is_measured(monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (3.24, 0.0, 0.0))
+    assert quiet.expected(2) == "3.2 processes want its 2 cores" and quiet.expected(8) == ""

@@ -14,7 +14,7 @@ from rich.markup import escape
 from edgewise import config
 from edgewise.cli.commands import verbs
 from edgewise.cli.lasting import lasting
-from edgewise.cli.output import Json, err, note, out, progress, show
+from edgewise.cli.output import Json, err, note, out, progress, show, wrong
 from edgewise.core.compiled import cache_root
 from edgewise.errors import EdgewiseError, ProfileError, extra
 
@@ -54,7 +54,7 @@ def profile(
 ) -> None:
     """Measure delay, memory and sustained rate of an ONNX network on this machine."""
     with extra("live", "profile"):
-        from edgewise.profiling import entries, measure
+        from edgewise.profiling import entries, measure, quiet
     for flag, text in (("--name", name), ("--task", task)):
         if text is not None and not NAME.fullmatch(text):
             raise EdgewiseError(f"{flag} {text!r}: use letters, digits and . _ -, a letter or digit first")
@@ -65,6 +65,8 @@ def profile(
     old = entries.known_model(catalog, called) if catalog else None
     chosen = integers("--sizes", sizes) or ([known["side"]] if known else [])
     axes = dict(_axis(text) for text in axis or [])
+    if crowd := quiet.expected():
+        _warn(f"{crowd}; end them, or what is measured is not what this hardware can do")
     with progress(counted=False) as bar:
         row = bar.add_task(model, total=1.0)
         measured = measure.measure(
@@ -88,6 +90,13 @@ def profile(
             accuracy = old.accuracy if old else known.get("ap50")
         task = task or (old.task if old else TASK if known else "inference")
         _write(catalog, entries.model_entry(called, task, accuracy or 0.0), variant, accuracy is None)
+    if measured.busy:
+        noted = ", and the catalog says so" if catalog is not None else ""
+        _warn(f"{'; '.join(measured.busy)}. Do not plan with these figures{noted}; repeat on an idle machine")
+
+
+def _warn(why: str) -> None:
+    wrong.print(f"[bold red]busy machine:[/bold red] {escape(why)}", highlight=False, soft_wrap=True)
 
 
 def _seen_from(catalog: Path | None, file: Path) -> Path:
@@ -218,5 +227,5 @@ def catalog(
 def origin(source: str) -> str:
     """How a profile's figures came about, by the first words of its source."""
     if source.startswith("measured on"):
-        return "measured"
+        return "measured, busy" if "on a busy machine" in source else "measured"
     return "scaled" if source.startswith("scaled from") else "not said"

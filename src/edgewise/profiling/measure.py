@@ -1,10 +1,9 @@
-"""Measure a network on this machine: delays, memory, and the rate that it sustains; and who else uses it."""
+"""Measure a network on this machine: delays, memory, and the rate that it sustains."""
 
-import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,16 +16,13 @@ from edgewise.model.topology import Profile
 from edgewise.profiling import law
 from edgewise.profiling.law import Fit, MeasuredPoint, fit_profile
 from edgewise.profiling.network import OnnxNetwork, peak_bytes
+from edgewise.profiling.quiet import BUSY, Watch, disturbances, lines
 
 CPUINFO = Path("/proc/cpuinfo")
-STAT = Path("/proc/stat")
-IDLE = slice(3, 5)  # columns of /proc/stat: idle, waiting for disks
-USED = slice(0, 8)  # without guests, which are counted as user time already
 WARM_UP = 2
 LEAST_RUNS = 5
 MOST_RUNS = 500
 DELAY_SHARE = 0.5  # of the time; the rest goes to the test under load
-DISTURBED_CORES = 0.1  # used by other processes
 
 Progress = Callable[[float, str], None]
 
@@ -65,6 +61,7 @@ class Measurement:
         max_batch: largest batch that runs.
         memory_bytes: growth of the resident memory up to its peak, with the largest batch and size.
         notes: what the reader must know, in words.
+        busy: what disturbed it, in words; then it says little of the hardware.
     """
 
     points: tuple[MeasuredPoint, ...]
@@ -75,6 +72,7 @@ class Measurement:
     max_batch: int
     memory_bytes: float
     notes: tuple[str, ...]
+    busy: tuple[str, ...] = ()
 
 
 def measure(
@@ -101,7 +99,7 @@ def measure(
         ProfileError: the network cannot be loaded or run.
     """
     network = OnnxNetwork(file, threads, sizes, axes, seed)
-    others = Others()
+    watch = Watch()
     cells, notes = _cells(network, batches)
     progress(0.0, "delays")
     points = _delays(
@@ -120,11 +118,12 @@ def measure(
     )  # fmt: skip
     if not fit.holds:
         notes.append(f"the linear law is off by up to {fit.max_error:.0%}; measure the batches you will use")
-    if (used := others.cores()) > DISTURBED_CORES:
-        notes.append(f"other processes used {used:.1f} cores meanwhile; repeat on an idle machine")
-    return Measurement(
-        tuple(points), fit, load, threads, largest, max_batch, peak, (*network.inputs.notes, *notes)
-    )
+    busy = disturbances(watch, points, fit.profile.batch_slope)
+    if busy:
+        said = f"{fit.profile.source}, {BUSY}: {'; '.join(busy)}"
+        fit = replace(fit, profile=replace(fit.profile, source=said))
+    said_of_it = (*network.inputs.notes, *notes)
+    return Measurement(tuple(points), fit, load, threads, largest, max_batch, peak, said_of_it, busy)
 
 
 def _cells(network: OnnxNetwork, batches: Sequence[int]) -> tuple[list[tuple[int | None, int]], list[str]]:
@@ -240,33 +239,5 @@ def source(threads: int) -> str:
 
 def processor() -> str:
     """Name of this machine's processor."""
-    names = [line.partition(":")[2].strip() for line in _lines(CPUINFO) if line.startswith("model name")]
+    names = [line.partition(":")[2].strip() for line in lines(CPUINFO) if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-class Others:
-    """Cores that other processes use from now on; a disturbed measurement is worth little."""
-
-    def __init__(self) -> None:
-        self._started_s, self._began = time.perf_counter(), _others_s()
-
-    def cores(self) -> float:
-        """Mean number of cores used by others since the start; 0 where /proc does not say."""
-        spent_s = time.perf_counter() - self._started_s
-        return max(_others_s() - self._began, 0.0) / spent_s if spent_s > 0 else 0.0
-
-
-def _others_s() -> float:
-    """Processor time used on this machine, less that of this process and its children, in s."""
-    totals = next((line.split()[1:] for line in _lines(STAT) if line.startswith("cpu ")), [])
-    ticks = [int(text) for text in totals]
-    mine = os.times()
-    own_s = mine.user + mine.system + mine.children_user + mine.children_system
-    return (sum(ticks[USED]) - sum(ticks[IDLE])) / os.sysconf("SC_CLK_TCK") - own_s if ticks else 0.0
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return file.read_text().splitlines()
-    except OSError:
-        return []

@@ -17,7 +17,7 @@ from edgewise.policies import cards
 from edgewise.seeds import VALIDATION
 
 SUITE: Mapping[str, tuple[str, ...]] = {
-    "dispatch": ("tiny", "three-tier", "cameras", "campus-small"),
+    "dispatch": ("three-tier", "cameras", "full-edge-scarce"),
     "requests": ("kais-live", "kais-demo"),
     "split": ("split-inception",),
     "place": ("recognition",),
@@ -131,7 +131,7 @@ def _files(decision: str, policy: str, kind: type) -> Iterator[Path]:
 
 
 def page_of(rows: Sequence[Row]) -> str:
-    """Rows as tables of Markdown, one for each decision, the best by the mean of its scores first."""
+    """Rows as tables of Markdown, one for each decision, for a page with a heading above them."""
     tables = []
     for decision in dict.fromkeys(row.decision for row in rows):
         mine = [row for row in rows if row.decision == decision]
@@ -142,5 +142,5 @@ def page_of(rows: Sequence[Row]) -> str:
             figures = [score.shown if score.own else "–" for score in row.scores]
             lines.append([f"`{row.policy}`", *figures, f"`{row.hash}`"])
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        tables.append(f"## {decision}\n\nSeeds {mine[0].seeds}.\n\n{table}\n")
+        tables.append(f"### {decision}\n\nSeeds {mine[0].seeds}.\n\n{table}\n")
     return "\n".join(tables)
