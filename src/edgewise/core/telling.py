@@ -16,6 +16,7 @@ from edgewise.core import compiled  # isort: split
 from numba.core import event
 
 SAID_AFTER_S = 1.0
+MANY = 5  # of what a kernel needs: the ones with more say best what is compiled; others wait for them
 _WHAT = {
     "sim.streams": "streams",
     "sim.requests": "requests",
@@ -100,7 +101,8 @@ class _Compiling(event.Listener):
 
     def _say(self) -> None:
         passed_s = self._passed_s + (time.monotonic() - self._since_s if self._depth else 0.0)
-        if not self._said and self._depth and (passed_s >= self._after_s or _is_amiss()):
+        long = passed_s >= (self._after_s if self._now.of >= MANY else 3.0 * self._after_s)
+        if not self._said and self._depth and (long or _is_amiss()):
             self._said = True
             self._told(line(self._now))
         if self._said:
