@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -27,6 +30,37 @@ def wheels(tmp_path_factory):
         subprocess.run(build, cwd=project, check=True, capture_output=True)
     edgewise, studies = sorted(folder.glob("*.whl"))
     return edgewise, studies
+
+
+def test_built_twice_wheel_and_source_distribution_are_the_same_bytes(tmp_path):
+    """At another time, in another folder, under another umask."""
+    built = []
+    for name, umask in (("one", 0o022), ("other", 0o077)):
+        copy = tmp_path / name
+        kept = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / "src" / "edgewise", copy / "src" / "edgewise", ignore=kept)
+        for file in ("pyproject.toml", "README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "SECURITY.md",
+                     "constraints.txt"):  # fmt: skip
+            shutil.copy(ROOT / file, copy)
+        for file in copy.rglob("*"):
+            os.utime(file, (len(built) * 1e6, len(built) * 1e6))
+        build = [sys.executable, "-m", "hatchling", "build", "-d", str(copy / "dist")]
+        own = {key: value for key, value in os.environ.items() if key != "SOURCE_DATE_EPOCH"}
+        subprocess.run(build, cwd=copy, check=True, capture_output=True, umask=umask, env=own)
+        built.append({file.name: file.read_bytes() for file in (copy / "dist").iterdir()})
+    one, other = built
+    assert sorted(Path(name).suffix for name in one) == [".gz", ".whl"] and one.keys() == other.keys()
+    assert [name for name in one if one[name] != other[name]] == []
+
+
+def test_the_table_of_extras_has_them_all_and_all_has_what_it_says():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    page = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\S+)` \|", page, re.MULTILINE)
+    developing = {"bench", "beds", "dev", "dev-learn", "docs"}
+    assert {*rows} == extras.keys() - developing and all(f"`{name}`" in page for name in developing)
+    above = rows[: rows.index("all")]
+    assert sorted(extras["all"]) == sorted(f"edgewise[{name}]" for name in above)
 
 
 @pytest.fixture
