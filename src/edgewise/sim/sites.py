@@ -110,12 +110,12 @@ class SiteSimulation(Simulation):
             known: State = state_of(cores, s)
             core.keep_in(known)
             core.stays.update(self.core.stays)
+        self._loops: dict[int, Any] = {}
         self._site = desks.site_of(
             cores, self.rows, world.capacity_qps, self._links.delay_s, self._alive,
             np.array([retry or bool(stream.source) for stream in self.trace], dtype=np.bool_),
             int(scenario.duration_s / RENEW_S), note_all,
         )  # fmt: skip
-        self._loop = desks.loop_for(self._site, self._events)
 
     def finish(self) -> Outcome:
         """See `Simulation.finish`."""
@@ -131,10 +131,11 @@ class SiteSimulation(Simulation):
         """Let clients come and go, and messages arrive, up to `time_s`; at that time, clients only go."""
         given, where = UNDECIDED, (time_s, including_closings)
         scores = self._scores(time_s)
+        loop = self._loop_of(len(scores))
         while True:
             start = self._played
             what = (scores, self._site, self._events, start, *where, given)
-            why, self._played = self._loop(*what)
+            why, self._played = loop(*what)
             opened = self._events.kind[start : self._played] == OPEN
             opened_s = self._events.time_s[start : self._played][opened]
             window = np.minimum(opened_s / self.scenario.window_s, self._windows - 1).astype(int)
@@ -146,6 +147,12 @@ class SiteSimulation(Simulation):
                 given = self._decide()
             elif why == FULL or not written:
                 self._site = desks.doubled(self._site)
+
+    def _loop_of(self, scores: int) -> Any:
+        """The loop that takes so many scores; to ask for its types takes a millisecond."""
+        if scores not in self._loops:
+            self._loops[scores] = desks.loop_for(self._site, self._events, scores)
+        return self._loops[scores]
 
     def _scores(self, until_s: float) -> tuple[Any, ...]:
         """Compiled scores that decide until then; which site uses which is written into `Cores.score`."""

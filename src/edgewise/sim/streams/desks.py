@@ -65,24 +65,25 @@ def doubled(x: SiteArrays) -> SiteArrays:
     )
 
 
-def loop_for(site: SiteArrays, events: Batch) -> Any:
-    """`exchange` for these, ready to be called."""
-    return _compiled(*map(numba.typeof, (site, events))) if JIT else exchange
+def loop_for(site: SiteArrays, events: Batch, scores: int) -> Any:
+    """`exchange` for these and so many scores, ready to be called."""
+    return _compiled(*map(numba.typeof, (site, events)), scores) if JIT else exchange
 
 
 def filled(scores: list[Any]) -> tuple[Any, ...]:
-    """So many scores as the loop takes."""
+    """As many scores as a loop takes, 1 or `SCORES`: handing one over takes as long as playing a second."""
     if not JIT:
         return ()
-    return (*scores, *[compiled(LeastImpedanceFallback())] * SCORES)[:SCORES]
+    room = 1 if len(scores) < 2 else SCORES
+    return (*scores, *[compiled(LeastImpedanceFallback())] * room)[:room]
 
 
 @cache
-def _compiled(site: Any, events: Any) -> Any:
+def _compiled(site: Any, events: Any, count: int) -> Any:
     """The loop for these types; to look for it at every call takes a millisecond, for that of the scores."""
     score, _ = prepared()
     types: Any = numba.types
-    scores = types.UniTuple(numba.types.FunctionType(score), SCORES)
+    scores = types.UniTuple(numba.types.FunctionType(score), count)
     loop: Any = exchange
     whole = numba.int64
     answer = types.UniTuple(whole, 2)
