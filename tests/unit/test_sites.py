@@ -43,7 +43,7 @@ def whole(outcome):
 
 def test_the_scenario_says_how_many_gateways_there_are():
     assert isinstance(simulation_of(SCENARIO, policy, 0), SiteSimulation)
-    one = ew.load_scenario("three-tier")
+    one = ew.load_scenario("three-tier", {"streams.gateways": "one"})
     assert not isinstance(simulation_of(one, policy, 0), SiteSimulation)
     with pytest.raises(ScenarioError, match="per_site"):
         ew.load_scenario("three-tier", {"streams.gateways": "two"})
