@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
+from naive_failing import NaiveFailing
 from naive_shared import NaiveBoth, NaiveShared
 from naive_streams import Naive
 
 import edgewise as ew
 from edgewise import policies
 from edgewise.core.world import World
+from edgewise.model.topology import NodeChange
 from edgewise.model.ways import routes_of
 from edgewise.sim.simulate import Simulation
 
@@ -29,6 +31,23 @@ def test_outcomes_equal_a_naive_simulator(name, policy, timeout_s):
     assert sum(o["ok"] for o in naive) > 100
     for key in ("ok", "failed", "rejected"):
         assert outcome.streams[key] == [o[key] for o in naive], key
+
+
+@pytest.mark.parametrize(("policy", "lag_s"), [("power-of-two", 0.04), ("least-loaded-feasible", 0.08)])
+def test_queries_of_streams_that_move_and_of_workers_that_die_equal_a_naive_simulator(policy, lag_s):
+    """Two nodes fail, the second while what the first has lost is on its way there; one comes back."""
+    changes = {"duration_s": 20, "telemetry.lag_s": lag_s, "streams.arrivals.clients_per_min": 60}
+    scenario = ew.load_scenario("three-tier", changes)
+    fails = [(9.02, "office-0", False), (9.02 + lag_s + 0.02, "cloud-0", False), (16.3, "office-0", True)]
+    scenario = replace(scenario, timeline=tuple(NodeChange(*each) for each in fails))
+    simulation = Simulation(scenario, policies.load("dispatch", policy), 5)
+    outcome = simulation.run()
+    given = outcome.commands, scenario.timeline, lag_s
+    naive = NaiveFailing(simulation.world, simulation.trace, *given, 5)
+    found = naive.run()
+    for key in ("ok", "failed", "rejected"):
+        assert outcome.streams[key] == [o[key] for o in found], key
+    assert naive.again > 5 and sum(o["failed"] for o in found) > 0
 
 
 CABLES = """

@@ -109,12 +109,16 @@ class PlayedClient:
         self._worker, self._lag_s = worker, lag_s
         self._message_s = float(worker.world.delay_s[site, worker.world.cluster[worker.w]])
         self._before_s: dict[int, float] = {}
+        self._under_way: dict[Query, None] = {}
 
     def close(self) -> None:
         """Nothing is open."""
 
     def abort(self) -> None:
-        """What is under way to a worker that died stays without an answer."""
+        """Connections break, with all that was not served yet."""
+        for query in self._under_way:
+            if not query.served.done():
+                query.served.set_exception(ConnectionError("nobody is there"))
 
     async def request(
         self, method: str, path: str, headers: dict[str, str] | None = None, body: bytes = b"",
@@ -143,12 +147,15 @@ class PlayedClient:
         self._before_s[stream] = arrival_s
         query = Query(stream, number, arrival_s, loop.create_future())
         loop.call_at(arrival_s, self._worker.take, query)
+        self._under_way[query] = None
         try:
             async with asyncio.timeout(timeout_s):
                 await query.served
                 await asyncio.sleep(back_s)
         except TimeoutError:
             raise TimeoutError(f"no answer within {timeout_s:g} s") from None
+        finally:
+            del self._under_way[query]
         return http.Response(200, b'{"outputs":[]}')
 
     async def _reserve(self, method: str, path: str, body: bytes, timeout_s: float) -> http.Response:

@@ -153,7 +153,6 @@ def test_gateways_hear_and_say_what_simulated_ones_do(policy, seed):
     assert said >= ({Bind, Refuse} if policy == "least-impedance" else {Bind})
 
 
-@pytest.mark.xfail(strict=True, reason="a simulated stream that is not granted loses what it has sent")
 def test_a_stream_that_a_worker_does_not_grant_keeps_what_it_has_sent():
     scenario = ew.load_scenario("three-tier", {"streams.gateways": "per_site"})
     pairs, refusals = both(scenario, "least-impedance", 2)

@@ -25,6 +25,7 @@ from edgewise.core.dispatch.events import (
     WorkerChanged,
 )
 from edgewise.core.dispatch.policy import CLOSE, OPEN, Batch, DispatchPolicy
+from edgewise.core.dispatch.request_rules import goes_again
 from edgewise.core.dispatch.state import way_arrays
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import Bound, DispatchView, Items, Rows
@@ -36,7 +37,7 @@ from edgewise.model.work import Stream
 from edgewise.sim.links.wires import Wires
 from edgewise.sim.streams import queues as kernels, tables
 from edgewise.sim.streams.carrying import Private, Shared
-from edgewise.sim.streams.queues import Workers
+from edgewise.sim.streams.queues import Streams, Workers
 from edgewise.sim.streams.tables import Outcome, Said
 from edgewise.sim.streams.telemetry import backlog_s, count_all_answers
 from edgewise.workloads.generate import generate_streams
@@ -99,7 +100,6 @@ class Simulation:
         self.log: list[Said] = []
         self.active: list[str] = []
         self.tally = tables.new_tally(scenario.duration_s, scenario.window_s, self.trace)
-        self.truth = tables.stream_arrays(self.trace, scenario.decision_delay_s)
         self._links = Links(*(array.copy() for array in self.world.links))
         self.ways = way_arrays(self.world, self._links)
         self._last = self.bound.copy()  # the worker of each stream's records
@@ -111,6 +111,11 @@ class Simulation:
         self._events = self._openings_and_closings()
         self._played = 0
         self._schedule()
+
+    @property
+    def truth(self) -> Streams:
+        """(N,) truth about the streams."""
+        return self.carrier.truth[: len(self.trace)]
 
     def run(self) -> Outcome:
         """Run to the end of the scenario, then serve what is under way."""
@@ -144,6 +149,7 @@ class Simulation:
         self._events = Batch(events.time_s[keep], events.kind[keep], events.row[keep])
         self.workers.servers.free_s[:] = backlog_s(view)[:, None]
         self._alive[:] = view.up
+        self.workers.each.dead[:] = ~view.up
         self.ways[:] = way_arrays(self.world, view.links)
         self._attach(np.arange(held), np.zeros(held))
 
@@ -176,7 +182,8 @@ class Simulation:
         return self.carrier.workers
 
     def _carrier(self, key: np.uint64, wires: Wires | None) -> Private:
-        given = (self.truth, tables.worker_arrays(self.world), self.ways, key, self.tally)
+        truth = tables.stream_arrays(self.trace, self.scenario.decision_delay_s)
+        given = (truth, tables.worker_arrays(self.world), self.ways, key, self.tally)
         if self.scenario.sharing == "none":
             return Private(*given)
         assert isinstance(self.scenario, Scenario), "a setting without a topology shares no links"
@@ -205,7 +212,7 @@ class Simulation:
             self._push(change.at_s, CHANGED, change)
         self._outages = tables.outages(self.world, scenario.timeline)
         for w, downs in self._outages.items():
-            self.workers.each.down_s[w] = downs[0]
+            self._dies_at(w, downs[0])
 
     def _push(self, time_s: float, kind: int, what: Any) -> None:
         heapq.heappush(self._queue, (time_s, kind, next(self._order), what))
@@ -221,6 +228,8 @@ class Simulation:
                 self._change_link(what)
         else:
             self._handle(what)
+            if isinstance(what, WorkerChanged) and not what.up:
+                self._send_again(what.worker, now_s)
 
     def _play_until(self, time_s: float, including_closings: bool) -> None:
         """Open and close streams up to `time_s`; at that very time, only close them."""
@@ -234,8 +243,7 @@ class Simulation:
         self._played = end
         batch = Batch(events.time_s[start:end], events.kind[start:end], events.row[start:end])
         self.core.play(batch, self.rows, self.bound, self.reason)
-        worker = self.bound[batch.row]
-        stream = self.rows.id[batch.row]
+        worker, stream = self.bound[batch.row], self.rows.id[batch.row]
         played = (batch.time_s, batch.kind, stream, worker, self.reason[batch.row])
         self.log.append(Said(float(batch.time_s[0]), [], played))
         opened = batch.kind == OPEN
@@ -263,7 +271,7 @@ class Simulation:
         for command in commands:
             i = command.stream_id  # ids are positions
             if isinstance(command, Release):
-                self._detach(i, now_s)
+                self.carrier.move(i, int(self.bound[i]), now_s)
             elif isinstance(command, Bind):
                 self._counts[1, window] += 1
                 self.bound[i] = command.worker
@@ -279,15 +287,10 @@ class Simulation:
         worker = self.bound[streams]
         self._last[streams] = worker
         delay_s = self.ways.delay_s[self.truth.site[streams], self.world.cluster[worker]]
-        reached = self._alive[worker] & (delay_s < np.inf)
-        # Where the core does not know yet that nothing is reached, queries are sent in vain from now on.
+        reached = delay_s < np.inf  # else queries are sent in vain from now on, until the core knows of it
         for i, at_s in zip(streams[~reached].tolist(), now_s[~reached].tolist(), strict=True):
             self.carrier.drop(i, at_s, kernels.REJECTED)
         self.carrier.attach(streams[reached], now_s[reached], worker[reached])
-
-    def _detach(self, i: int, now_s: float) -> None:
-        """What the stream sent to the worker it leaves, and was not served yet, is lost."""
-        self.carrier.detach(i, int(self.bound[i]), now_s)
 
     def _change_node(self, change: NodeChange) -> None:
         now_s, news_s = change.at_s, change.at_s + self.scenario.telemetry_lag_s
@@ -296,14 +299,30 @@ class Simulation:
                 continue
             self._alive[w] = change.up
             if change.up:
-                later = [t for t in self._outages.get(int(w), []) if t > now_s]
-                self.workers.each.down_s[w] = later[0] if later else np.inf
-                self.workers.servers.free_s[w] = now_s
-                self._reattach(np.flatnonzero(self.bound == w), now_s)
+                later = (t for t in self._outages.get(int(w), ()) if t > now_s)
+                self._dies_at(int(w), min(later, default=np.inf))
+                self.carrier.revive(int(w), now_s)
             else:
-                self.carrier.fail(int(w), np.flatnonzero(self.bound == w), now_s)
+                self.carrier.fail(int(w), now_s)
                 self._count_anew(int(w), now_s)
             self._push(news_s, NEWS, WorkerChanged(news_s, int(w), change.up))
+
+    def _dies_at(self, w: int, down_s: float) -> None:
+        each = self.workers.each
+        each.down_s[w], each.news_s[w] = down_s, down_s + self.scenario.telemetry_lag_s
+
+    def _send_again(self, w: int, now_s: float) -> None:
+        """Gateways have heard that a worker is dead, and send what it lost elsewhere."""
+        self.carrier.advance(now_s)
+        for i, lost in self.carrier.lost_with(w, now_s):
+            stream = self.trace[i]
+            bound = int(self.bound[i]) if now_s < stream.close_s else -1
+            left_s = float(lost.sent_s) + stream.deadline_s - now_s
+            reached = self.ways.delay_s[stream.site, self.world.cluster[bound]] < np.inf
+            if goes_again(int(lost.lost), left_s, w, bound) and reached:
+                self.carrier.send_again(i, lost, bound, now_s)
+            else:
+                self.carrier.lose(lost)
 
     def _count_anew(self, w: int, now_s: float) -> None:
         """What a worker that dies has counted since it told last dies with it."""
@@ -328,8 +347,8 @@ class Simulation:
         bound = np.flatnonzero((self.bound >= 0) & (self.truth.site == site))
         affected = bound[world.cluster[self.bound[bound]] == cluster]
         if was_up and links.delay_s[site, cluster] == np.inf:
-            for i in affected:
-                self._detach(int(i), now_s)
+            for i in affected.tolist():
+                self.carrier.detach(i, int(self.bound[i]), now_s)
         elif was_up:
             self.carrier.resend(site, cluster, now_s)
         else:

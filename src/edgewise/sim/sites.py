@@ -1,7 +1,7 @@
 """A gateway at each site, as live: each binds by what it has heard; what a worker refuses is decided anew.
 
 A message takes the mean one-way delay of its way. Queries of a stream flow as soon as it is bound: a grant is
-a promise about load, not a lock. A stream that moves leaves behind what it has sent and was not served yet.
+a promise about load, not a lock. What a stream has sent before it moves is served where it went.
 What happens between two events of the truth is played in one compiled loop, see `sim.streams.gateways`.
 """
 
@@ -218,7 +218,7 @@ class SiteSimulation(Simulation):
         self.heeded[site].append((event, commands))
 
     def _carry(self, time_s: Any, what: Any) -> None:
-        """Let streams send to where they were bound; who leaves a worker loses what it has not served."""
+        """Let streams send to where they were bound; what they have sent goes where it went."""
         window = np.minimum(time_s / self.scenario.window_s, self._windows - 1).astype(int)
         for row, kind in ((1, BOUND), (2, REFUSED)):
             np.add.at(self._counts[row], window[what[0] == kind], 1)
@@ -226,8 +226,8 @@ class SiteSimulation(Simulation):
         for k in [*np.flatnonzero(what[0] == LEFT).tolist(), time_s.size]:
             self._take_up(time_s[begun:k], what[:, begun:k])
             if k < time_s.size:
-                self.carrier.advance(float(time_s[k]))  # what was served until now is no loss
-                self._detach(int(what[2, k]), float(time_s[k]))
+                self.carrier.advance(float(time_s[k]))
+                self.carrier.move(int(what[2, k]), int(self.bound[what[2, k]]), float(time_s[k]))
             begun = k + 1
 
     def _take_up(self, time_s: Any, what: Any) -> None:

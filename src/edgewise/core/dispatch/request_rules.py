@@ -22,6 +22,17 @@ def stays(view: ReplicaView, world: int, k: int, s: int) -> bool:
     return bool(k == CLOUD or replicas.ready > replicas.removing)
 
 
+def goes_again(lost: int, left_s: float, former: int, bound: int) -> bool:
+    """Whether a query of a stream, whose worker is lost, is sent to where its stream is bound now.
+
+    Args:
+        lost: workers that were lost with it, `former` the last of them.
+        left_s: until its deadline.
+        bound: -1: its stream is refused, or closed.
+    """
+    return lost < TRIES and left_s > 0.0 and bound >= 0 and bound != former
+
+
 @inner
 def possible(view: ReplicaView, world: int, b: int, k: int) -> bool:
     """Whether site b may send its head to station k, or hold it."""

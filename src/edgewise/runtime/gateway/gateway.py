@@ -19,7 +19,7 @@ import logging
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 
-from edgewise.core.dispatch.request_rules import TRIES
+from edgewise.core.dispatch.request_rules import goes_again
 from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.errors import ProtocolError
 from edgewise.runtime import clock, http
@@ -245,15 +245,15 @@ class Gateway:
                 place = await work.choose(query)
             if isinstance(place, http.Response):
                 return place
-            answer, again = await self._carry(work, query, place, tried < TRIES)
+            answer, again = await self._carry(work, query, place, tried)
             if not again:
                 return answer
             query.began_s = clock.monotonic_s()
             self.metrics.retries.inc()
-        raise AssertionError("it is sent at most TRIES times")
+        raise AssertionError("it is sent a few times at most")
 
     async def _carry(
-        self, work: "StreamWork | RequestWork", query: LiveQuery, place: Destination, may_retry: bool
+        self, work: "StreamWork | RequestWork", query: LiveQuery, place: Destination, tried: int
     ) -> tuple[http.Response, bool]:
         """The answer of a place, over the emulated ways there and back; and whether it goes elsewhere."""
         answer, there_s, back_s, again = None, None, 0.0, False
@@ -264,7 +264,7 @@ class Gateway:
             now_s = clock.monotonic_s()
             there_s = now_s - sent_s if answer.status == 200 else None
             back_s = max(query.began_s + ways_s + took_s(answer) - now_s, 0.0) if ways_s else 0.0
-            again = lost and work.lost(may_retry)
+            again = lost and work.lost(tried, query.expires_s - now_s)
         finally:
             work.returned(answer, there_s, back_s, again)
         if not again:
@@ -337,12 +337,11 @@ class StreamWork:
         names = world.worker_names[worker], world.variant_names[worker]
         return Destination(self._gateway.upstreams[worker], *names, site, int(world.cluster[worker]))
 
-    def lost(self, may_retry: bool) -> bool:
+    def lost(self, tried: int, left_s: float) -> bool:
         """Who had it is lost: its stream moves, where there is another worker, and it may go there."""
-        if not may_retry:
-            return False
         self._gateway.worker_changed(self._worker, False)
-        return self._session.bound_to(self._stream_id) not in (None, self._worker)
+        bound = self._session.bound_to(self._stream_id)
+        return goes_again(tried, left_s, self._worker, -1 if bound is None else bound)
 
     def returned(
         self, answer: http.Response | None, there_s: float | None, back_s: float, lost: bool

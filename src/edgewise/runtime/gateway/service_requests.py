@@ -264,7 +264,7 @@ class RequestWork:
         self._said = self._tell(RequestArrived(self._now(), *what))
         return None
 
-    def lost(self, may_retry: bool) -> bool:
+    def lost(self, tried: int, left_s: float) -> bool:
         """Its replica is lost; the core says whether it goes elsewhere."""
         return True
 

@@ -279,9 +279,7 @@ class StreamsPart(Bystander):
         if not found:
             return None
         nodes = {world.worker_names[w]: world.node_names[int(world.node[w])] for w in found}
-        guests = Guests(run.carrier, count, {world.worker_names[w]: w for w in found}, nodes)
-        run.truth = run.carrier.truth[: len(run.trace)]
-        return guests
+        return Guests(run.carrier, count, {world.worker_names[w]: w for w in found}, nodes)
 
     def advance(self, to_s: float) -> None:
         """Take all events before a time."""

@@ -13,7 +13,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints, records
 from edgewise.core.dispatch.state import Ways
 from edgewise.sim.links.wires import Wires
-from edgewise.sim.streams import lines, queues, shared, tables
+from edgewise.sim.streams import leaving, lines, queues, shared, shared_leaving, tables
 from edgewise.sim.streams.guests import Guests, join
 from edgewise.sim.streams.queues import Streams, Tally, Workers
 from edgewise.sim.streams.telemetry import waiting_at
@@ -31,6 +31,8 @@ class Private:
     def __init__(self, truth: Streams, workers: Workers, ways: Ways, key: np.uint64, tally: Tally) -> None:
         self.truth, self.workers, self.ways, self.key, self.tally = truth, workers, ways, key, tally
         self.guests: Guests | None = None
+        self._owner: dict[int, int] = {}  # whose queries those of a row are, which a stream has left behind
+        self._free: list[int] = []  # rows of nobody
 
     def admit(self, guests: Guests, count: int) -> None:
         """See `guests.Host`."""
@@ -57,13 +59,82 @@ class Private:
 
     def detach(self, i: int, worker: int, now_s: float) -> None:
         """Stream `i` sends no more to a worker; what was not served yet is lost. All before is served."""
-        queues.withdraw(i, worker, self.truth, self.workers, self.tally)
-        queues.detach(i, worker, self.truth, self.workers)
+        leaving.withdraw(i, worker, self.truth, self.workers, self.tally)
+        leaving.detach(i, worker, self.truth, self.workers)
         self.drop(i, now_s, queues.FAILED)
 
-    def fail(self, worker: int, bound: Ints, now_s: float) -> None:
-        """A worker goes down, and what it holds of the streams that are bound to it is lost."""
-        queues.fail_worker(worker, now_s, self.truth, self.workers, self.key, self.tally)
+    def move(self, i: int, worker: int, now_s: float) -> None:
+        """Stream `i` sends no more to a worker; what it has sent is served there. All before is served."""
+        row = self._row()
+        if self._leave_behind(i, row, worker, now_s):
+            self._owner[row] = i
+        else:
+            self._free.append(row)
+        self.drop(i, now_s, queues.FAILED)
+
+    def _leave_behind(self, i: int, row: int, worker: int, now_s: float) -> bool:
+        return leaving.leave_behind(i, row, worker, now_s, self.truth, self.workers, self.key)
+
+    def _row(self) -> int:
+        """A row of nobody."""
+        if not self._free:
+            size = len(self.truth)
+            self._grow(max(size // 8, 16))
+            self._free = list(range(size, len(self.truth)))[::-1]
+        return self._free.pop()
+
+    def _grow(self, rows: int) -> None:
+        self.truth = np.concatenate([self.truth, records((rows,), queues.STREAM)]).view(np.recarray)
+
+    def fail(self, worker: int, now_s: float) -> None:
+        """A worker dies: what it holds is lost, and what comes."""
+        self._make_room(int(self.workers.each.held[worker]))
+        leaving.fail_worker(worker, now_s, self.truth, self.workers, self.tally)
+
+    def revive(self, worker: int, now_s: float) -> None:
+        """A worker is back, and idle. What came before is lost."""
+        self.workers.each.dead[worker], self.workers.servers.free_s[worker] = 0, now_s
+
+    def _make_room(self, lost: int) -> None:
+        if int(self.workers.many[0]) + lost > len(self.workers.lost):
+            self.workers = tables.with_more_lost(self.workers, lost)
+
+    def lost_with(self, worker: int, now_s: float) -> list[tuple[int, Any]]:
+        """What a worker, which gateways now know to be dead, has lost: streams and LOST, as they were sent.
+
+        It is no longer put down. What they have sent, and is on its way there, is lost, too. All before is
+        served.
+        """
+        while self.workers.each.dead[worker] and not self._give_up(worker, now_s):
+            self.workers = tables.with_more_lost(self.workers)
+        many = int(self.workers.many[0])
+        all_ = self.workers.lost[:many].copy()
+        mine = all_.worker == worker
+        rest = all_[~mine]
+        self.workers.lost[: len(rest)], self.workers.many[0] = rest, len(rest)
+        found = all_[mine]
+        found = found[np.argsort(found.sent_s, kind="stable")]
+        return [(self._owner.get(int(h.stream), int(h.stream)), h) for h in found]
+
+    def _give_up(self, worker: int, now_s: float) -> bool:
+        given = self.truth, self.workers, self.ways, self.key, self.tally
+        return leaving.give_up(worker, now_s, *given)
+
+    def lose(self, lost: Any) -> None:
+        """A query that was lost goes nowhere else."""
+        queues.lose(self.truth[lost.stream], lost.sent_s, queues.FAILED, self.tally)
+
+    def send_again(self, i: int, lost: Any, worker: int, now_s: float) -> None:
+        """A query of stream `i` that was lost is sent to where its stream is bound, and sends to now."""
+        row = self._row()
+        self._owner[row] = i
+        leaving.send_again(i, lost, row, now_s, self.truth)
+        self._attach_again(i, row, worker)
+
+    def _attach_again(self, i: int, row: int, worker: int) -> None:
+        if self.workers.each.attached[worker] == self.workers.members.shape[1]:
+            self.workers = tables.with_more_room(self.workers)
+        leaving.attach_again(i, row, worker, self.truth, self.workers, self.ways, self.key)
 
     def drop(self, i: int, until_s: float, outcome: int) -> None:
         """Count what stream `i` sends before `until_s` and nobody carries."""
@@ -74,7 +145,7 @@ class Private:
 
     def resend(self, site: int, cluster: int, now_s: float) -> None:
         """What leaves from `now_s` on goes by the new figures of a way."""
-        queues.resend(site, cluster, now_s, self.truth, self.workers, self.ways, self.key)
+        leaving.resend(site, cluster, now_s, self.truth, self.workers, self.ways, self.key)
 
     def advance(self, until_s: float) -> None:
         """Serve all that starts before `until_s`; whoever shares the workers goes on as far."""
@@ -84,13 +155,27 @@ class Private:
 
     def serve(self, until_s: float) -> None:
         """Serve all that starts before `until_s`, beside what others have at workers."""
-        queues.advance_all(until_s, self.truth, self.workers, self.ways, self.key, self.tally)
+        while not queues.advance_all(until_s, self.truth, self.workers, self.ways, self.key, self.tally):
+            self.workers = tables.with_more_lost(self.workers)
         if self.guests is not None:
             self.guests.settle(until_s)
 
     def finish(self) -> None:
-        """Serve all that is under way."""
+        """Serve all that is under way; what was lost is, and what streams left behind counts as theirs."""
         self.advance(np.inf)
+        self._count_all()
+
+    def _count_all(self) -> None:
+        for lost in self.workers.lost[: int(self.workers.many[0])]:
+            self.lose(lost)
+        self.workers.many[0] = 0
+        for row, i in self._owner.items():
+            one, rest = self.truth[i], self.truth[row]
+            for name in ("ok", "failed", "rejected", "answered", "delay_sum_s"):
+                one[name] += rest[name]
+            one.delay_max_s = max(one.delay_max_s, rest.delay_max_s)
+        self._free += self._owner
+        self._owner.clear()
 
     def waiting(self, now_s: float) -> Floats:
         """(W,) queries waiting or in service."""
@@ -119,6 +204,7 @@ class Shared(Private):
         super().__init__(truth, workers, ways, key, tally)
         wires.streams, self.wires = self, wires
         self._carried = self._nothing_sent()
+        self._nobody = -1  # a row of no stream, whose what was given up is
 
     def _nothing_sent(self) -> lines.OnLinks:
         count = len(self.truth)
@@ -143,12 +229,12 @@ class Shared(Private):
     def join(self, i: int, worker: int, at_s: float, work_s: float, begin_by_s: float) -> None:
         """See `guests.Host`."""
         what = i, worker, at_s, work_s, begin_by_s, self.truth
-        while not shared.join(*what, self._on_links()):
+        while not shared_leaving.join(*what, self._on_links()):
             self.wires.grow()
 
     def leave(self, i: int, worker: int) -> None:
         """See `guests.Host`."""
-        shared.leave(i, worker, self.truth, self._on_links(), self.tally)
+        shared_leaving.leave(i, worker, self.truth, self._on_links(), self.tally)
 
     def _on_links(self) -> lines.OnLinks:
         """With the net as it is: others grow it too."""
@@ -175,15 +261,35 @@ class Shared(Private):
 
     def detach(self, i: int, worker: int, now_s: float) -> None:
         """See `Private`; what is on a link uses it to the end, and is lost then."""
-        shared.detach(i, worker, self.truth, self._on_links(), self.workers, self.tally)
-        queues.withdraw(i, worker, self.truth, self.workers, self.tally)
+        shared_leaving.detach(i, worker, self.truth, self._on_links(), self.workers, self.tally)
+        leaving.withdraw(i, worker, self.truth, self.workers, self.tally)
         self.drop(i, now_s, queues.FAILED)
 
-    def fail(self, worker: int, bound: Ints, now_s: float) -> None:
+    def _leave_behind(self, i: int, row: int, worker: int, now_s: float) -> bool:
+        return shared_leaving.leave_behind(i, row, self.truth, self._on_links())
+
+    def _grow(self, rows: int) -> None:
+        super()._grow(rows)
+        self._carried = self._carried._replace(senders=lines.with_rows(self._carried.senders, rows))
+
+    def fail(self, worker: int, now_s: float) -> None:
         """See `Private`."""
-        for i in bound:
-            self.detach(int(i), worker, now_s)
-        super().fail(worker, bound, now_s)
+        carried = self._on_links()
+        self._make_room(int(self.workers.each.held[worker] + carried.lines.many[0]))
+        shared_leaving.fail(worker, self.truth, carried, self.workers, self.tally)
+        super().fail(worker, now_s)
+
+    def _give_up(self, worker: int, now_s: float) -> bool:
+        if self._nobody < 0:
+            self._nobody = self._row()
+            self.truth.size_bytes[self._nobody] = self._carried.senders.each.epoch[self._nobody] = -1
+        given = self.truth, self._on_links(), self.workers, self.tally
+        return shared_leaving.give_up(worker, self._nobody, *given)
+
+    def _attach_again(self, i: int, row: int, worker: int) -> None:
+        given = self.workers, self.ways, self.key
+        while not shared_leaving.attach_again(i, row, worker, self.truth, self._on_links(), *given):
+            self.wires.grow()
 
     def set_way(self, site: int, cluster: int, now_s: float, bandwidth_bps: float | None) -> None:
         """See `Private`; a bandwidth is that of the way's own links."""
@@ -209,13 +315,15 @@ class Shared(Private):
             self.guests.settle(until_s)
 
     def given(self) -> tuple[Streams, lines.OnLinks, Workers, Ways, np.uint64, Tally]:
-        """What `serve_until` works on."""
+        """What `serve_until` works on, with room for all messages there are to be lost."""
+        self._make_room(len(self.wires.net.messages))
         return self.truth, self._on_links(), self.workers, self.ways, self.key, self.tally
 
     def finish(self) -> None:
         """See `Private`; what links that carry nothing still hold is lost."""
         self.advance(np.inf)
         shared.lose_rest(self.truth, self._on_links(), self.tally)
+        self._count_all()
 
     def waiting(self, now_s: float) -> Floats:
         """See `Private`."""

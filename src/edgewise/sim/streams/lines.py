@@ -77,6 +77,17 @@ def with_room(lines: AtWorkers, room: int) -> AtWorkers:
     return lines._replace(queries=queries, places=np.concatenate([lines.places, more]))
 
 
+def with_rows(senders: Senders, rows: int) -> Senders:
+    """The same streams, and so many more that send nothing."""
+    more = records((rows,), SENDER)
+    more.worker = -1
+    whole, times = np.zeros(rows, dtype=np.int64), np.zeros(rows)
+    return Senders(
+        np.concatenate([senders.each, more]).view(np.recarray), np.concatenate([senders.sending, whole]),
+        np.concatenate([senders.next_s, times]), senders.many, np.concatenate([senders.due, whole]),
+    )  # fmt: skip
+
+
 @inner
 def stand(x: OnLinks, k: int, who: int, number: int, at_s: float) -> int:
     """A query comes to worker `k`; its place in `queries`."""

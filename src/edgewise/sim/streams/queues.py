@@ -34,25 +34,26 @@ def _records(**columns: type) -> np.dtype[Any]:
     return np.dtype([(name, kind) for name, kind in columns.items()], align=True)
 
 
-# Truth about a stream. What it needs; its next query (sent, arrival at the worker, way home,
-# arrival of the one before); and what became of its queries. A request at a worker is a stream of one query
-# that says itself how long it takes alone: that is its size, but below 0. It is rejected where it cannot
-# begin by `deadline_s`. When it ends, or is rejected, is `delay_max_s` as soon as that is known.
+# Truth about a stream. What it needs; its next query (sent, arrival at the worker, way home, arrival of the
+# one before); how many workers were lost with it; and what became of its queries. A request at a worker is a
+# stream of one query that says itself how long it takes alone: that is its size, but below 0. It is rejected
+# where it cannot begin by `deadline_s`. When it ends, or is rejected, is `delay_max_s` once that is known.
 STREAM = _records(
     id=np.int64, site=np.int64, application=np.int64, poisson=np.int64, close_s=np.float64,
     rate_qps=np.float64, size_bytes=np.float64, deadline_s=np.float64, from_s=np.float64,
     answer_bytes=np.float64, state=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64,
-    back_s=np.float64, before_s=np.float64,
+    back_s=np.float64, before_s=np.float64, lost=np.int64,
     ok=np.int64, failed=np.int64, rejected=np.int64, answered=np.int64, delay_sum_s=np.float64,
     delay_max_s=np.float64,
 )  # fmt: skip
 
-# Truth about a worker. Its profile; when it fails next; how many queries of a batch it holds and
+# Truth about a worker. Its profile; whether it is dead; when it fails next, or failed last, and when gateways
+# hear of that; how many queries of a batch it holds and
 # how many streams send to it; what it measured in this telemetry period; and for how long its servers worked.
 WORKER = _records(
     cluster=np.int64, fixed_s=np.float64, per_byte_s=np.float64, batch_slope=np.float64,
     deviation=np.float64, law=np.int64, max_batch=np.int64, timeout_s=np.float64, servers=np.int64,
-    down_s=np.float64, held=np.int64, attached=np.int64,
+    dead=np.int64, down_s=np.float64, news_s=np.float64, held=np.int64, attached=np.int64,
     answered=np.int64, delay_sum_s=np.float64, batches=np.int64, busy_s=np.float64,
 )  # fmt: skip
 
@@ -62,6 +63,10 @@ SERVER = _records(free_s=np.float64, serving=np.int64, uncounted=np.int64)
 HELD = _records(
     stream=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64, back_s=np.float64,
     slot=np.int64,
+)  # fmt: skip
+# A query that was lost with a worker, of which its gateway has yet to hear; lost: how many were with it.
+LOST = _records(
+    stream=np.int64, number=np.int64, sent_s=np.float64, worker=np.int64, lost=np.int64,
 )  # fmt: skip
 
 # Arrays of the records above; one array is one cache line or two where fields used to be many.
@@ -76,6 +81,7 @@ class Workers(NamedTuple):
     histogram: (W, bins) sojourns of this telemetry period.
     sojourn_s: (W, most servers, largest batch) of the queries that are not counted yet: a batch is worked
         out when it starts, and nobody can measure its answers before it ends.
+    lost: (room,) LOST, the first `many[0]` of them.
     """
 
     each: Any
@@ -84,6 +90,8 @@ class Workers(NamedTuple):
     members: Ints
     histogram: Ints
     sojourn_s: Floats
+    lost: Any
+    many: Ints
 
 
 class Tally(NamedTuple):
@@ -130,6 +138,24 @@ def lose(q: Any, sent_s: float, outcome: int, tally: Tally) -> None:
     else:
         q.rejected += 1
     count(outcome, sent_s, tally)
+
+
+@kernel(allocates=False)
+def lose_with(k: int, i: int, number: int, sent_s: float, s: Streams, workers: Workers, tally: Tally) -> None:
+    """A query is lost with worker `k`; where its gateway may hear of it in time, it is put down as LOST."""
+    w, q = workers.each[k], s[i]
+    if q.size_bytes < 0.0 or w.news_s - sent_s >= q.deadline_s:
+        lose(q, sent_s, FAILED, tally)
+        return
+    h = workers.lost[workers.many[0]]
+    h.stream, h.number, h.sent_s, h.worker, h.lost = i, number, sent_s, k, q.lost + 1
+    workers.many[0] += 1
+
+
+@kernel(allocates=False)
+def room_to_lose(workers: Workers, queries: int) -> bool:
+    """Whether so many more queries may be put down as LOST."""
+    return bool(workers.many[0] + queries <= workers.lost.size)
 
 
 @kernel(allocates=False)
@@ -181,6 +207,13 @@ def hold(w: Any, servers: Any, s: Streams, batch: Any, heap: Ints, ways: Ways, s
         h.arrival_s = q.arrival_s
         h.back_s = q.back_s
         w.held += 1
+    go_on(w, heap, s, ways, seed)
+
+
+@kernel(allocates=False)
+def go_on(w: Any, heap: Ints, s: Streams, ways: Ways, seed: np.uint64) -> None:
+    """The stream whose query came first to worker `w` sends its next one."""
+    q = s[heap[0]]
     q.before_s = q.arrival_s
     make_query(q, seed)
     if q.state == WAITING:
@@ -233,19 +266,34 @@ def judge(q: Any, delay_s: float, sent_s: float, tally: Tally) -> None:
 
 
 @kernel(allocates=False)
-def answer(w: Any, server: Any, s: Streams, batch: Any, sojourn_s: Floats, tally: Tally) -> None:
-    """Return the batch to its clients when `server` is free again; judge every query by its deadline."""
+def answer(k: int, c: int, s: Streams, workers: Workers, tally: Tally) -> None:
+    """Return the batch to its clients when server `c` is free again; judge every query by its deadline."""
+    w, server, batch, sojourn_s = workers.each[k], workers.servers[k, c], workers.batch[k], workers.sojourn_s
     finish_s = server.free_s
     lost = finish_s > w.down_s
     server.uncounted = 0 if lost else w.held
-    for k in range(w.held):
-        h = batch[k]
-        q = s[h.stream]
+    for j in range(w.held):
+        h = batch[j]
         if lost:
-            lose(q, h.sent_s, FAILED, tally)
+            lose_with(k, h.stream, h.number, h.sent_s, s, workers, tally)
             continue
-        judge(q, finish_s + h.back_s - h.sent_s, h.sent_s, tally)
-        sojourn_s[k] = finish_s - h.arrival_s
+        judge(s[h.stream], finish_s + h.back_s - h.sent_s, h.sent_s, tally)
+        sojourn_s[k, c, j] = finish_s - h.arrival_s
+
+
+@kernel(allocates=False)
+def arrive_dead(
+    k: int, until_s: float, s: Streams, workers: Workers, ways: Ways, seed: np.uint64, tally: Tally
+) -> bool:
+    """What comes to worker `k`, which is dead, before `until_s` is lost; as `advance_worker` returns."""
+    w, heap = workers.each[k], workers.members[k]
+    while w.attached > 0 and s[heap[0]].arrival_s < until_s:
+        if not room_to_lose(workers, 1):
+            return False
+        q = s[heap[0]]
+        lose_with(k, heap[0], q.number - 1, q.sent_s, s, workers, tally)
+        go_on(w, heap, s, ways, seed)
+    return True
 
 
 @kernel(allocates=False)
@@ -263,17 +311,22 @@ def begin(k: int, c: int, start_s: float, s: Streams, workers: Workers, seed: np
 @kernel(allocates=False)
 def advance_worker(
     k: int, until_s: float, s: Streams, workers: Workers, ways: Ways, seed: np.uint64, tally: Tally
-) -> None:
+) -> bool:
     """Serve every batch of worker `k` that starts before `until_s`, first come first served.
 
     A free server waits `timeout_s` from the first query's arrival for the batch to fill. What
     arrived before `until_s` is final, so a batch may be gathered now and start in a later call.
+
+    Returns:
+        Whether that is done; else there must be room for more that is lost to go on.
     """
     w, servers, batch, heap = workers.each[k], workers.servers[k], workers.batch[k], workers.members[k]
+    if w.dead:
+        return arrive_dead(k, until_s, s, workers, ways, seed, tally)
     while True:
         if w.held == 0:
             if w.attached == 0 or s[heap[0]].arrival_s >= until_s:
-                return
+                return True
             hold(w, servers, s, batch, heap, ways, seed)
             if w.held == 0:
                 continue
@@ -288,19 +341,23 @@ def advance_worker(
         if w.held == w.max_batch:
             start = max(free, batch[w.held - 1].arrival_s)
         if start >= until_s:
-            return
+            return True
+        if not room_to_lose(workers, w.held):
+            return False
         begin(k, first, start, s, workers, seed)
-        answer(w, servers[first], s, batch, workers.sojourn_s[k, first], tally)
+        answer(k, first, s, workers, tally)
         w.held = 0
 
 
 @kernel(allocates=False)
 def advance_all(
     until_s: float, s: Streams, workers: Workers, ways: Ways, seed: np.uint64, tally: Tally
-) -> None:
-    """Advance every worker to `until_s`."""
+) -> bool:
+    """Advance every worker to `until_s`; as `advance_worker` returns."""
+    done = True
     for k in range(workers.each.size):
-        advance_worker(k, until_s, s, workers, ways, seed, tally)
+        done &= advance_worker(k, until_s, s, workers, ways, seed, tally)
+    return done
 
 
 @kernel(allocates=False)
@@ -329,70 +386,3 @@ def attach(
             send(s[i], ways[s[i].site, w.cluster], seed)
             w.attached = push(workers.members[worker[k]], w.attached, i, s)
     return streams.size
-
-
-@kernel(allocates=False)
-def detach(i: int, k: int, s: Streams, workers: Workers) -> None:
-    """Take stream `i` out of worker `k`'s heap, if it is there."""
-    w, heap = workers.each[k], workers.members[k]
-    for at in range(w.attached):
-        if heap[at] == i:
-            heap[at] = heap[w.attached - 1]
-            rebuild(k, w.attached - 1, s, workers)
-            return
-
-
-@kernel(allocates=False)
-def withdraw(i: int, k: int, s: Streams, workers: Workers, tally: Tally) -> None:
-    """Stream `i`'s queries that worker `k` holds, and has not begun with, are lost."""
-    w, batch, kept = workers.each[k], workers.batch[k], 0
-    for j in range(w.held):
-        if batch[j].stream == i:
-            lose(s[i], batch[j].sent_s, FAILED, tally)
-        else:
-            batch[kept] = batch[j]
-            kept += 1
-    w.held = kept
-
-
-@kernel(allocates=False)
-def rebuild(k: int, size: int, s: Streams, workers: Workers) -> None:
-    """Make worker `k`'s first `size` members a heap again."""
-    w, heap = workers.each[k], workers.members[k]
-    w.attached = 0
-    for at in range(size):  # what is pushed stands at `at` still: pushes only move what is before it
-        w.attached = push(heap, at, heap[at], s)
-
-
-@kernel(allocates=False)
-def fail_worker(k: int, now_s: float, s: Streams, workers: Workers, seed: np.uint64, tally: Tally) -> None:
-    """Worker `k` went down: what it holds is lost, and so is what was sent to it before `now_s`."""
-    w = workers.each[k]
-    for j in range(w.held):
-        h = workers.batch[k, j]
-        lose(s[h.stream], h.sent_s, FAILED, tally)
-    for j in range(w.attached):
-        drop_until(s, workers.members[k, j], now_s, FAILED, seed, tally)
-    w.held = 0
-    w.attached = 0
-    for c in range(w.servers):
-        server = workers.servers[k, c]
-        if server.serving > 0:
-            w.busy_s -= max(server.free_s - now_s, 0.0)
-        server.serving = 0
-
-
-@kernel(allocates=False)
-def resend(
-    site: int, cluster: int, now_s: float, s: Streams, workers: Workers, ways: Ways, seed: np.uint64
-) -> None:
-    """The way from `site` to `cluster` changed: queries that leave from `now_s` on go by the new one."""
-    for k in range(workers.each.size):
-        w = workers.each[k]
-        if w.cluster != cluster:
-            continue
-        for j in range(w.attached):
-            q = s[workers.members[k, j]]
-            if q.site == site and q.sent_s >= now_s:
-                send(q, ways[site, cluster], seed)
-        rebuild(k, w.attached, s, workers)

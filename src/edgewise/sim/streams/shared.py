@@ -2,8 +2,8 @@
 
 Queries of streams are sent whatever becomes of them, so a window goes in levels: streams send; links carry
 on level by level; workers serve; links carry answers back. All queries that a stream sent before a moment are
-on their way then. A stream that moves or loses its way begins another epoch: what it sent before uses its
-links to the end, and is lost.
+on their way then. A stream that loses its way begins another epoch: what it sent before uses its links to the
+end, and is lost. One that moves leaves a row behind, whose that is from then on.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from edgewise.core.dispatch.state import Ways
 from edgewise.sim.links.advance import pass_levels, soonest_change
 from edgewise.sim.links.fifo import soonest_there
 from edgewise.sim.links.net import FIFO, MESSAGES, depart, forget, look, new_message, next_look_s
-from edgewise.sim.streams.guests import ask
-from edgewise.sim.streams.lines import OnLinks, Senders, leave_all, next_here_s, stand, take
+from edgewise.sim.streams.lines import OnLinks, Senders, next_here_s, stand, take
 from edgewise.sim.streams.queues import (
     FAILED,
     REJECTED,
@@ -31,7 +30,9 @@ from edgewise.sim.streams.queues import (
     drop_until,
     judge,
     lose,
+    lose_with,
     make_query,
+    room_to_lose,
     send,
 )
 from edgewise.sim.streams.servers import soonest
@@ -63,12 +64,14 @@ def serve_until(
         if not send_all(to_s, s, x, w, ways, seed):
             return False
         pass_levels(net, 0, x.there, to_s)
-        if not take_in(s, x, tally):
+        if not take_in(s, x, w, tally):
             return False
         if to_s == end_s or x.feeds_back or x.lines.many[0] > AT_WORKERS:
             for k in range(w.each.size):
-                if x.lines.each[k].first >= 0 or w.each[k].held > 0:
-                    serve_one(k, to_s, s, x, w, ways, seed, tally)
+                if x.lines.each[k].first < 0 and w.each[k].held == 0:
+                    continue
+                if not serve_one(k, to_s, s, x, w, ways, seed, tally):
+                    return False
             pass_levels(net, x.there, net.sinks, to_s)
             take_home(s, x, tally)
         look(net, to_s)
@@ -169,10 +172,10 @@ def post(x: OnLinks, i: int, q: Any, way: Any, route: int, tx_s: float) -> None:
 
 
 @inner
-def take_in(s: Streams, x: OnLinks, tally: Tally) -> bool:
+def take_in(s: Streams, x: OnLinks, workers: Workers, tally: Tally) -> bool:
     """Payloads that are through come to their workers; queries of a stream do not overtake."""
     net, many = x.net, x.net.many[x.net.sinks + COME]
-    if x.lines.many[0] + many > x.lines.queries.size:
+    if x.lines.many[0] + many > x.lines.queries.size or not room_to_lose(workers, many):
         return False
     for k in range(many):
         slot = net.lists[net.sinks + COME, k].slot
@@ -180,6 +183,10 @@ def take_in(s: Streams, x: OnLinks, tally: Tally) -> bool:
         sender = x.senders.each[m.who]
         if m.lost or m.epoch != sender.epoch:
             lose(s[m.who], m.sent_s, FAILED, tally)
+            forget(net, slot)
+            continue
+        if workers.each[sender.worker].dead:
+            lose_with(sender.worker, m.who, m.number, m.sent_s, s, workers, tally)
             forget(net, slot)
             continue
         sender.came_s = max(m.at_s, sender.came_s)
@@ -201,14 +208,14 @@ def serve_one(
     ways: Ways,
     seed: np.uint64,
     tally: Tally,
-) -> None:
+) -> bool:
     """`queues.advance_worker` on the queries in line at worker `k`."""
     w, servers, batch, line = workers.each[k], workers.servers[k], workers.batch[k], x.lines.each[k]
     while True:
         here_s = next_here_s(x.lines, line, until_s)
         if w.held == 0:
             if here_s >= until_s:
-                return
+                return True
             take(line, w, servers, batch, s, x)
             if w.held == 0:
                 continue
@@ -223,29 +230,30 @@ def serve_one(
         if w.held == w.max_batch:
             start_s = max(free_s, batch[w.held - 1].arrival_s)
         if start_s >= until_s:
-            return
+            return True
+        if not room_to_lose(workers, w.held):
+            return False
         begin(k, first, start_s, s, workers, seed)
-        reply(w, servers[first], workers.sojourn_s[k, first], batch, s, x, ways, tally)
+        reply(k, first, s, x, workers, ways, tally)
         w.held = 0
 
 
 @inner
-def reply(
-    w: Any, server: Any, sojourn_s: Floats, batch: Any, s: Streams, x: OnLinks, ways: Ways, tally: Tally
-) -> None:
+def reply(k: int, c: int, s: Streams, x: OnLinks, workers: Workers, ways: Ways, tally: Tally) -> None:
     """`queues.answer` over links: answers of a size set out when the batch ends."""
+    w, server, batch = workers.each[k], workers.servers[k, c], workers.batch[k]
     finish_s = server.free_s
     lost = finish_s > w.down_s
     server.uncounted = 0 if lost else w.held
-    for k in range(w.held):
-        h = batch[k]
+    for j in range(w.held):
+        h = batch[j]
         q = s[h.stream]
         if lost:
-            lose(q, h.sent_s, FAILED, tally)
+            lose_with(k, h.stream, h.number, h.sent_s, s, workers, tally)
             if q.answer_bytes > 0.0:
                 forget(x.net, h.slot)
             continue
-        sojourn_s[k] = finish_s - h.arrival_s
+        workers.sojourn_s[k, c, j] = finish_s - h.arrival_s
         if q.answer_bytes > 0.0:
             post_back(h, finish_s, q, x, ways, w.cluster)
         else:
@@ -294,39 +302,6 @@ def attach(
             at = senders.many[0]
             senders.each[i].worker, senders.sending[at], senders.next_s[at] = worker[k], i, s[i].sent_s
             senders.many[0] += 1
-
-
-@kernel
-def join(i: int, k: int, at_s: float, work_s: float, begin_by_s: float, s: Streams, carried: OnLinks) -> bool:
-    """Request `i` comes to worker `k`, see `guests.ask`; whether there is room."""
-    lines = carried.lines
-    if lines.many[0] == lines.queries.size:
-        return False
-    h = lines.queries[stand(carried, k, i, 0, max(at_s, carried.now_s[0]))]  # who is here begins, or waits
-    h.at_s, h.sent_s, h.back_s = at_s, 0.0, 0.0
-    ask(s[i], at_s, work_s, begin_by_s)
-    return True
-
-
-@kernel
-def leave(i: int, k: int, s: Streams, carried: OnLinks, tally: Tally) -> None:
-    """Whatever stream `i` has in line at worker `k` is there no more."""
-    leave_all(i, k, s, carried, tally)
-
-
-@kernel
-def detach(i: int, k: int, s: Streams, carried: OnLinks, workers: Workers, tally: Tally) -> None:
-    """Stream `i` sends no more to worker `k`; what it sent is lost, and what is held there is forgotten."""
-    leave_all(i, k, s, carried, tally)
-    carried.senders.each[i].epoch += 1
-    carried.senders.each[i].came_s = s[i].before_s = 0.0
-    for j in range(workers.each[k].held if s[i].answer_bytes > 0.0 else 0):
-        if workers.batch[k, j].stream == i:
-            forget(carried.net, workers.batch[k, j].slot)
-    for at in range(carried.senders.many[0]):
-        if carried.senders.sending[at] == i:
-            send_no_more(at, carried.senders)
-            return
 
 
 @kernel

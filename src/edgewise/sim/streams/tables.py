@@ -19,7 +19,7 @@ from edgewise.core.sojourns import DELAY_BINS
 from edgewise.core.world import World
 from edgewise.model.topology import Change, NodeChange
 from edgewise.model.work import Stream
-from edgewise.sim.streams.queues import HELD, SERVER, STREAM, WORKER, Streams, Tally, Workers
+from edgewise.sim.streams.queues import HELD, LOST, SERVER, STREAM, WORKER, Streams, Tally, Workers
 from edgewise.sim.streams.telemetry import CELL_ENDS_S, DELAY_CELLS
 
 ROOM = 16  # streams a worker's heap has room for at first
@@ -54,7 +54,8 @@ def worker_arrays(world: World) -> Workers:
     each = _zeros(count, WORKER)
     for name in ("cluster", "fixed_s", "per_byte_s", "batch_slope", "deviation", "max_batch", "servers"):
         each[name] = getattr(world, name)
-    each.law, each.timeout_s, each.down_s = world.distribution, world.batch_timeout_s, np.inf
+    each.law, each.timeout_s = world.distribution, world.batch_timeout_s
+    each.down_s = each.news_s = np.inf
     servers, largest = int(world.servers.max(initial=1)), int(world.max_batch.max(initial=1))
     return Workers(
         each=each,
@@ -63,12 +64,21 @@ def worker_arrays(world: World) -> Workers:
         members=np.zeros((count, ROOM), dtype=np.int64),
         histogram=np.zeros((count, DELAY_BINS), dtype=np.int64),
         sojourn_s=np.zeros((count, servers, largest)),
+        lost=_zeros(max(ROOM, largest), LOST),
+        many=np.zeros(1, dtype=np.int64),
     )
 
 
 def with_more_room(workers: Workers) -> Workers:
     """The same workers, with heaps for twice as many streams."""
     return workers._replace(members=np.concatenate([workers.members, np.zeros_like(workers.members)], axis=1))
+
+
+def with_more_lost(workers: Workers, room: int = 0) -> Workers:
+    """The same workers, with room for twice as many queries that are lost, or at least so many more."""
+    lost = _zeros(max(2 * workers.lost.size, workers.lost.size + room), LOST)
+    lost[: workers.lost.size] = workers.lost
+    return workers._replace(lost=lost)
 
 
 def new_tally(duration_s: float, window_s: float, trace: Sequence[Stream]) -> Tally:
