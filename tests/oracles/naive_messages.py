@@ -12,40 +12,35 @@ ROUNDING_S = 1e-9
 
 
 class Streams(Part):
-    """Queries to workers, which serve them in batches, and answers back."""
+    """Queries to workers, which serve them in batches, and answers back.
+
+    What a dead worker lost goes to where its stream is bound once that is heard: within its deadline, and to
+    three workers at most. A query is (sent, stream, number, worker, way back, visit, workers lost so far).
+    """
 
     def __init__(self, clock, world, trace, seed):
         super().__init__(clock)
         self.world, self.trace, self.seed = world, trace, seed
-        self.worker, self.epoch = [None] * len(trace), [0] * len(trace)
-        self.due, self.flying, self.early = [0.0] * len(trace), [{} for _ in trace], [[] for _ in trace]
+        self.worker, self.visit = [None] * len(trace), [0] * len(trace)
+        self.due, self.flying, self.early = {}, {}, {}  # by stream and visit: they do not overtake
         self.waiting, self.serving = [[] for _ in range(world.workers)], [[] for _ in range(world.workers)]
-        self.life = [0] * world.workers
+        self.life, self.under_way, self.lost = [0] * world.workers, [[] for _ in self.waiting], {}
         self.outcome = [{"ok": 0, "failed": 0, "rejected": 0} for _ in trace]
         self.delays = [[] for _ in trace]
         self.sent, self.last, self.tied = [0] * len(trace), {}, False  # tied: rounding says who is first
         for stream in trace:
             for number, sent_s in queries_of(stream, seed):
                 self.sent[stream.id] += 1
-                clock.at(sent_s, self.send, stream.id, number)
+                clock.at(sent_s, self.send, stream.id, number, sent_s, 0)
 
     def told(self, now_s, command):
         kind, i = type(command).__name__, getattr(command, "stream_id", None)
         if kind == "Bind":
             self.worker[i] = command.worker
-        elif kind == "Refuse":
+        elif kind == "Refuse" or (kind == "Release" and now_s < self.trace[i].close_s):
             self.worker[i] = None
-        elif kind == "Release" and now_s < self.trace[i].close_s:
-            self.worker[i] = None
-            self.move(i)
-
-    def move(self, i):
-        """What it sent, and nobody has begun with yet, is lost."""
-        self.epoch[i] += 1
-        mine = [query for line in self.waiting for query in line if query[1] == i]
-        self.waiting = [[query for query in line if query[1] != i] for line in self.waiting]
-        self.outcome[i]["failed"] += len(self.early[i]) + len(mine)
-        self.due[i], self.flying[i], self.early[i] = 0.0, {}, []
+        if kind in ("Bind", "Refuse", "Release"):
+            self.visit[i] += 1
 
     def up(self, w):
         return self.world.node_names[self.world.node[w]] not in self.clock.dead
@@ -56,59 +51,83 @@ class Streams(Part):
     def failed(self, now_s, node):
         for w in self.workers_on(node):
             self.life[w] += 1
-            for query in [*self.waiting[w], *(each for batch in self.serving[w] for each in batch)]:
-                self.outcome[query[1]]["failed"] += 1
+            batches = [each for batch in self.serving[w] for each in batch]
+            self.lost.setdefault(w, []).extend(query for _, _, query in [*self.waiting[w], *batches])
             self.waiting[w], self.serving[w] = [], []
-            for i in [i for i, bound in enumerate(self.worker) if bound == w]:
-                self.move(i)
+            self.clock.at(now_s + self.clock.scenario.telemetry_lag_s, self.heard, w)
 
-    def send(self, now_s, i, number):
+    def heard(self, now_s, w):
+        lost = self.lost.pop(w, [])
+        if not self.up(w):
+            lost, self.under_way[w] = lost + self.under_way[w], []
+        for sent_s, i, number, *_, before in sorted(lost):  # oldest first
+            of, bound = self.trace[i], self.worker[i]
+            in_time = now_s < sent_s + of.deadline_s and now_s < of.close_s
+            if before + 1 < 3 and in_time and bound not in (None, w):
+                self.send(now_s, i, number, sent_s, before + 1)
+            else:
+                self.outcome[i]["failed"] += 1
+
+    def send(self, now_s, i, number, sent_s, before):
         of, w, world = self.trace[i], self.worker[i], self.world
-        if w is None or not self.up(w):
-            self.outcome[i]["rejected" if w is None else "failed"] += 1
+        if w is None:
+            self.outcome[i]["rejected"] += 1
             return
         c = world.cluster[w]
         up, down = normal_pair_of(np.uint64(self.seed), int(Purpose.NETWORK), i, number)
         mean_s, deviation_s = world.delay_s[of.site, c], world.deviation_s[of.site, c]
         there_s, back_s = (max(mean_s + deviation_s * x, 0.0) for x in (up, down))
         access_s, private_bps = world.access_delay_s[of.site], self.bps(of.site, c)
-        query = (now_s, i, number, w, back_s, self.epoch[i])
+        query = (sent_s, i, number, w, back_s, (i, self.visit[i]), before)
+        self.under_way[w].append(query)
         if self.clock.shared:
             self.clock.at(now_s + access_s, self.leave, query, there_s, private_bps)
         else:
             at_s = now_s + access_s + there_s + 8.0 * of.size_bytes / private_bps
-            self.due[i] = max(at_s, self.due[i])
-            self.clock.at(self.due[i], self.come, query, False)
+            self.due[query[5]] = max(at_s, self.due.get(query[5], 0.0))
+            self.clock.at(self.due[query[5]], self.come, query, False)
 
     def leave(self, now_s, query, there_s, private_bps):
-        _, i, _, w, _, epoch = query
+        _, i, number, w, _, visit, _ = query
         of, came = self.trace[i], lambda at_s, lost: self.come(at_s, query, lost)
         chain = self.clock.way(of.site, self.world.cluster[w])
-        least_s = self.due[i] if epoch == self.epoch[i] else 0.0
         given = chain, now_s, there_s, 8.0 * of.size_bytes, private_bps
-        sent = self.clock.post(*given, came, least_s, turn=(0, *query[1:3]))
-        if epoch == self.epoch[i]:
-            self.due[i] = sent.leaves_s + sent.there_s + sent.tx_s
-            self.flying[i][query[2]] = sent
+        sent = self.clock.post(*given, came, self.due.get(visit, 0.0), turn=(0, i, number))
+        self.due[visit] = sent.leaves_s + sent.there_s + sent.tx_s
+        of = visit if query[6] == 0 else (*visit, number)
+        self.flying.setdefault(of, {})[number] = sent
 
     def bps(self, site, cluster):
         return min(self.world.uplink_bps[site], self.world.bandwidth_bps[site, cluster])
 
     def come(self, now_s, query, lost):
-        _, i, number, _, _, epoch = query
-        if epoch != self.epoch[i]:
+        _, i, number, _, _, visit, _ = query
+        of = visit if query[6] == 0 else (*visit, number)  # what is sent again waits for no older one
+        flying, early = self.flying.setdefault(of, {}), self.early.setdefault(of, [])
+        flying.pop(number, None)  # where links are not shared none is there
+        if not lost:
+            early.append(query)
+        elif self.arrives(query):
             self.outcome[i]["failed"] += 1
-            return
-        self.flying[i].pop(number, None)  # where links are not shared none is there
-        self.outcome[i]["failed"] += lost
-        self.early[i] += [] if lost else [query]
-        for query in sorted(self.early[i], key=lambda each: each[2]):  # those of a stream do not overtake
-            if not any(k < query[2] and not sent.lost for k, sent in self.flying[i].items()):
-                self.early[i].remove(query)
-                self.wait(now_s, query)
+        for each in sorted(early, key=lambda each: each[2]):  # those of a stream do not overtake
+            if not any(k < each[2] and not sent.lost for k, sent in flying.items()):
+                early.remove(each)
+                self.wait(now_s, each)
+
+    def arrives(self, query):
+        """Whether it is still under way: it may have been sent elsewhere meanwhile."""
+        there = query in self.under_way[query[3]]
+        if there:
+            self.under_way[query[3]].remove(query)
+        return there
 
     def wait(self, now_s, query):
-        _, i, _, w, _, _ = query
+        i, w = query[1], query[3]
+        if not self.arrives(query):
+            return
+        if not self.up(w):
+            self.lost.setdefault(w, []).append(query)
+            return
         self.tied |= now_s - self.last.get(w, -1.0) < ROUNDING_S
         self.last[w] = now_s
         self.waiting[w].append((now_s, i, query))

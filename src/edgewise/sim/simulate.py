@@ -61,6 +61,13 @@ class RunInputs:
     sharing: str = "none"
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Gateways have heard that this worker is dead, and of all else that they hear at that time."""
+
+    worker: int
+
+
 class Simulation:
     """One run of one scenario under one policy with one seed.
 
@@ -226,10 +233,12 @@ class Simulation:
                 self._change_node(what)
             else:
                 self._change_link(what)
+        elif isinstance(what, Lost):
+            self._send_again(what.worker, now_s)
         else:
             self._handle(what)
-            if isinstance(what, WorkerChanged) and not what.up:
-                self._send_again(what.worker, now_s)
+            if isinstance(what, WorkerChanged) and not what.up:  # first all that is heard at this time
+                self._push(now_s, NEWS, Lost(what.worker))
 
     def _play_until(self, time_s: float, including_closings: bool) -> None:
         """Open and close streams up to `time_s`; at that very time, only close them."""
