@@ -85,8 +85,7 @@ class NaiveWorkers:
             self.push(before, REACHED, self.query, w, stream.id, number, sent_s, back)
 
     def query(self, now_s, w, stream, number, sent_s, back):
-        lost = any(w == at and now_s > from_s and sent_s < to_s for at, from_s, to_s in self.outages)
-        if lost:
+        if w in self.down:
             self.queries[stream]["failed"] += 1
         else:
             self.join(now_s, w, [now_s, False, "query", stream, number, sent_s, back])

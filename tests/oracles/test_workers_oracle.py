@@ -59,6 +59,7 @@ def world(
         ],
         "workers": [{"variant": "served", "node": f"cloud-{n}"} for n in range(1 + number % 2)],
         "streams": {
+            "gateways": "one",
             "applications": [
                 {"name": "any", "task": "detection", "rate_qps": [1 + u[2], 5], "size_bytes": "10kB",
                  "deadline_s": 0.15 + 0.2 * u[3], "length_s": [5, 20], "arrivals": "periodic"}

@@ -66,7 +66,10 @@ MISTAKES = [
         "cost: '1e30' is too large; use at most 1e+15",
     ),
     ("simulate tiny --set streams.arrivals.clients_per_min=1e9", "clients in duration_s: about 3.33e+08"),
-    ("simulate tiny --set streams.applications.quick.rate_qps=1e8", "queries of all clients: about"),
+    (
+        "simulate tiny --set streams.arrivals.clients_per_min=1e5 --set streams.applications.quick.rate_qps=1e8",  # noqa: E501
+        "queries of all clients: about",
+    ),
     (
         "simulate kais-demo --set services.requests.rate_qps=1e8",
         "services.requests: requests in duration_s:",

@@ -62,7 +62,7 @@ class RunInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class DeathHeard:
     """Gateways have heard that this worker is dead, and of all else that they hear at that time."""
 
     worker: int
@@ -233,12 +233,12 @@ class Simulation:
                 self._change_node(what)
             else:
                 self._change_link(what)
-        elif isinstance(what, Lost):
+        elif isinstance(what, DeathHeard):
             self._send_again(what.worker, now_s)
         else:
             self._handle(what)
             if isinstance(what, WorkerChanged) and not what.up:  # first all that is heard at this time
-                self._push(now_s, NEWS, Lost(what.worker))
+                self._push(now_s, NEWS, DeathHeard(what.worker))
 
     def _play_until(self, time_s: float, including_closings: bool) -> None:
         """Open and close streams up to `time_s`; at that very time, only close them."""
