@@ -65,6 +65,7 @@ MISTAKES = [
         "simulate campus-small --set clusters.hall.nodes.hall.cost=1e30",
         "cost: '1e30' is too large; use at most 1e+15",
     ),
+    ("benchmark --policy requests=nope", "nope"),
     ("simulate tiny --set streams.arrivals.clients_per_min=1e9", "clients in duration_s: about 3.33e+08"),
     (
         "simulate tiny --set streams.arrivals.clients_per_min=1e5 --set streams.applications.quick.rate_qps=1e8",  # noqa: E501
