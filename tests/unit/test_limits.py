@@ -49,9 +49,9 @@ def test_what_was_planted_is_named_first(given, kind, name, words):
 def test_every_query_that_was_lost_is_put_down_to_one_thing():
     for name in ("three-tier", "tiny"):
         loaded = ew.load_scenario(name)
-        many = type(loaded.streams.arrivals)(((0.0, 90.0),))
-        # As live, what is lost until a worker has refused is not put down to anything yet.
-        loud = replace(loaded, streams=replace(loaded.streams, arrivals=many, gateways="one"))
+        loud = replace(
+            loaded, streams=replace(loaded.streams, arrivals=type(loaded.streams.arrivals)(((0.0, 90.0),)))
+        )
         result = ew.simulate(loud, seeds=(0, 1))
         table = result.items
         lost = pc.sum(table["failed"]).as_py() + pc.sum(table["rejected"]).as_py()

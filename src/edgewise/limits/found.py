@@ -1,10 +1,11 @@
 """What a run was limited by: every query that was lost is put down to one thing.
 
-A refused stream says why it was. Of those that every suitable worker, or every link, was too full for, each
-counts as asked of these, so that more than all may be asked of them. A query that was answered late counts
-for a link on its way that was full while its stream lasted; else for its worker, if that was busy; else for
-its node, if that went down; else for its deadline, if an idle worker there is too slow for it; else for the
-policy, for there was room elsewhere or nothing was full.
+A refused stream says why it was; if it had a worker before, that went down, or else had no room for it. Of
+those that every suitable worker, or every link, was too full for, each counts as asked of these, so that more
+than all may be asked of them. A query that was answered late counts for a link on its way that was full while
+its stream lasted; else for its worker, if that was busy; else for its node, if that went down; else for its
+deadline, if an idle worker there is too slow for it; else for the policy, for there was room elsewhere or
+nothing was full.
 """
 
 import re
@@ -157,7 +158,7 @@ class Losses:
             self._unserved(refused[code], self.rejected)
         away = self._away(refused[Violation.DELAY])
         self._unserved(np.setdiff1d(refused[Violation.DELAY], away), self.rejected)
-        self._down(np.union1d(refused[Violation.DOWN], away), self.rejected)
+        self._down(np.concatenate([refused[Violation.DOWN], away, self._put_out()]), self.rejected)
         late = self._late()
         late = np.union1d(late, refused[Violation.POLICY])
         if late.size and (lost := float((self.failed + self.rejected)[late].sum())):
@@ -175,6 +176,18 @@ class Losses:
                 amount = share * s.rate_qps[mine] * self.reach.share[need, g]
                 self._spans(self.links + g, mine, amount)
                 self._lose(self.links + g, mine, share * self.rejected[mine])
+
+    def _put_out(self) -> Ints:
+        """Of streams that had a worker, and were refused later, those whose node went down.
+
+        The others count for their worker: it had no room when they were bound to it.
+        """
+        which = np.flatnonzero((self.rejected > 0.0) & (self.group >= 0))
+        went = self._went_down(which)
+        for g in np.unique(self.group[which[~went]]).tolist():
+            mine = which[~went & (self.group[which] == g)]
+            self._lose(self.links + g, mine, self.rejected[mine])
+        return which[went]
 
     def _no_way(self, which: Ints) -> None:
         """Streams that no link had room for count for the fullest on the ways to workers in reach."""
@@ -233,7 +246,8 @@ class Losses:
             )
             node = max((x for x in downs if x.at_s <= first_s), key=lambda x: x.at_s, default=None)
             node = node or (downs[0] if downs else None)
-            self.others.append(described.down(None if node is None else node.node, lost, first_s))
+            when_s = first_s if node is None else max(first_s, node.at_s)  # streams may be older than that
+            self.others.append(described.down(None if node is None else node.node, lost, when_s))
 
     def _late(self) -> Ints:
         """Put down queries that were answered late; the streams for which nothing was too small."""
