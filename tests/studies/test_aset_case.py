@@ -12,7 +12,7 @@ from edgewise_studies.run import carry_out
 @pytest.fixture
 def small(monkeypatch):
     scenario = load_scenario("three-tier", {"duration_s": 50})
-    monkeypatch.setattr(aset, "load_scenario", lambda *what: scenario)
+    monkeypatch.setattr(aset, "as_published", lambda *what: scenario)
     monkeypatch.setattr(aset.Run, "scenario", lambda run, name: scenario)
     return scenario
 
