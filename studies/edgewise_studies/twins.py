@@ -14,20 +14,14 @@ from edgewise.model.scenario import Scenario
 ASET = {"streams.gateways": "one"}
 KAIS = {"services.gateways": "one"}
 OSDEC = {"jobs.room": "pooled"}
+ASET_WORLDS = (
+    "dc-cloud", "co-dc-cloud", "full-edge", "full-edge-burst", "full-edge-steady", "full-edge-scarce",
+    "full-edge-scarce-burst",
+)  # fmt: skip
+KAIS_WORLDS = ("kais-demo", "edge-cloud", "edge-cloud-complex", "scarce", "scarce-complex")
+WORLDS = ((ASET, ASET_WORLDS), (KAIS, KAIS_WORLDS), (OSDEC, ("deferrable",)))
 PUBLISHED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "dc-cloud-published": ("dc-cloud", ASET),
-    "co-dc-cloud-published": ("co-dc-cloud", ASET),
-    "full-edge-published": ("full-edge", ASET),
-    "full-edge-burst-published": ("full-edge-burst", ASET),
-    "full-edge-steady-published": ("full-edge-steady", ASET),
-    "full-edge-scarce-published": ("full-edge-scarce", ASET),
-    "full-edge-scarce-burst-published": ("full-edge-scarce-burst", ASET),
-    "kais-demo-published": ("kais-demo", KAIS),
-    "edge-cloud-published": ("edge-cloud", KAIS),
-    "edge-cloud-complex-published": ("edge-cloud-complex", KAIS),
-    "scarce-published": ("scarce", KAIS),
-    "scarce-complex-published": ("scarce-complex", KAIS),
-    "deferrable-published": ("deferrable", OSDEC),
+    f"{name}-published": (name, settings) for settings, names in WORLDS for name in names
 }
 
 

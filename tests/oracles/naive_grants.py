@@ -1,7 +1,8 @@
 """Grants and leases in dictionaries: what the kernels of `core.grant_rules` are held against."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+
+from edgewise.core.grants import Ask, Binds, GiveBack
 
 LEASE_S = 5.0
 RENEW_S = LEASE_S / 3.0  # so that two renewals may get lost before a gateway is forgotten
@@ -68,35 +69,6 @@ class Grants:
         for gateway in [g for g, heard_s in self._heard_s.items() if now_s - heard_s > self.lease_s]:
             del self._heard_s[gateway], self.loads[gateway]
             self.requests_qps.pop(gateway, None)
-
-
-class Ask(NamedTuple):
-    """Have a worker grant a stream that was bound to it."""
-
-    stream_id: int
-    worker: int
-
-
-class GiveBack(NamedTuple):
-    """Return what a worker granted to a stream."""
-
-    stream_id: int
-    worker: int
-
-
-class Binds(Protocol):
-    """What leases ask of the core that binds streams.
-
-    Attributes:
-        bindings: stream id → worker.
-        refused: stream id → reason.
-    """
-
-    bindings: dict[int, int]
-    refused: dict[int, str]
-
-    def final(self, stream_id: int) -> bool:
-        """Whether a stream is refused, and nobody will decide it anew."""
 
 
 class Leases:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from naive_grants import RENEW_S, Ask, Grants, Leases
+from naive_grants import RENEW_S, Grants, Leases
 
 from edgewise.core.dispatch.events import (
     Command,
@@ -20,9 +20,11 @@ from edgewise.core.dispatch.events import (
 from edgewise.core.dispatch.policy import Batch, DispatchPolicy
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import DECLARED, REASONS
+from edgewise.core.grants import Ask
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import NodeChange
 from edgewise.sim.simulate import CLOSED, NEWS, OPENED, Simulation
+from edgewise.sim.sites import Heard
 from edgewise.sim.streams.tables import Outcome, Said
 
 CODES = {text: code for code, text in REASONS.items()}
@@ -60,13 +62,6 @@ class Renewed(NamedTuple):
 
 
 Message: TypeAlias = Asked | Renewed | Answered
-
-
-class Heard(NamedTuple):
-    """News for the gateway of one site."""
-
-    site: int
-    event: Event
 
 
 class NaiveSites(Simulation):

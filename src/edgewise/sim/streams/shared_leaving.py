@@ -9,7 +9,7 @@ from edgewise.core.dispatch.state import Ways
 from edgewise.sim.links.net import MESSAGES, forget
 from edgewise.sim.streams.guests import ask
 from edgewise.sim.streams.leaving import follow
-from edgewise.sim.streams.lines import OnLinks, leave as leave_line, leave_all, stand
+from edgewise.sim.streams.lines import OnLinks, Senders, leave as leave_line, leave_all, stand
 from edgewise.sim.streams.queues import (
     ENDED,
     Streams,
@@ -41,6 +41,15 @@ def leave(i: int, k: int, s: Streams, carried: OnLinks, tally: Tally) -> None:
 
 
 @kernel
+def stop(i: int, senders: Senders) -> None:
+    """Stream `i` sends no more, if it did."""
+    for at in range(senders.many[0]):
+        if senders.sending[at] == i:
+            send_no_more(at, senders)
+            return
+
+
+@kernel
 def detach(i: int, k: int, s: Streams, carried: OnLinks, workers: Workers, tally: Tally) -> None:
     """Stream `i` sends no more to worker `k`; what it sent is lost, and what is held there is forgotten."""
     leave_all(i, k, s, carried, tally)
@@ -49,10 +58,7 @@ def detach(i: int, k: int, s: Streams, carried: OnLinks, workers: Workers, tally
     for j in range(workers.each[k].held if s[i].answer_bytes > 0.0 else 0):
         if workers.batch[k, j].stream == i:
             forget(carried.net, workers.batch[k, j].slot)
-    for at in range(carried.senders.many[0]):
-        if carried.senders.sending[at] == i:
-            send_no_more(at, carried.senders)
-            return
+    stop(i, carried.senders)
 
 
 @kernel
@@ -73,10 +79,7 @@ def leave_behind(i: int, rest: int, s: Streams, carried: OnLinks) -> bool:
         after = carried.senders.each[rest]
         after.worker, after.epoch, after.came_s = sender.worker, sender.epoch, sender.came_s
     sender.came_s = s[i].before_s = 0.0
-    for at in range(carried.senders.many[0]):
-        if carried.senders.sending[at] == i:
-            send_no_more(at, carried.senders)
-            break
+    stop(i, carried.senders)
     return found
 
 
