@@ -234,3 +234,19 @@ class Leases:
     def bound_to(self, worker: int) -> list[int]:
         """Streams that are bound to a worker, granted or not: what a gateway renews."""
         return [stream for stream, bound in self._bindings.items() if bound == worker]
+
+
+def rehearse(core: Binds, refused: int) -> None:
+    """Use every rule once: else each worker compiles it when it is first asked.
+
+    Args:
+        core: is left as it is. refused: a stream that it has refused.
+    """
+    grants, leases = Grants(1.0), Leases(core)
+    grants.grant(0.0, "gateway", "stream", 0.5)
+    grants.renew(0.0, "gateway", {"stream": 0.5})
+    grants.total_qps(0.0)
+    grants.release(0.0, "gateway", "stream")
+    leases.answered(refused, 0, False)
+    leases.settle(refused)
+    leases.over(refused)

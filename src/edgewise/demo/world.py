@@ -164,6 +164,7 @@ def scenario(factor: float, seconds: float) -> Scenario:
         ],
         "workers": [{"variant": v, "cluster": cluster} for v, cluster in WORKERS],
         "streams": {
+            "gateways": "one",  # as the system that is measured, see `running`
             "applications": [
                 {"name": a.name, "task": a.task, "rate_qps": [factor * r for r in a.rate_qps],
                  "size_bytes": a.size_bytes, "deadline_s": list(a.deadline_s), "length_s": seconds,

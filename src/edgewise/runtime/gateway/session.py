@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
+from edgewise.core import grants
 from edgewise.core.dispatch import events
 from edgewise.core.dispatch.events import Command, Event
 from edgewise.core.dispatch.policing import Bucket, Buckets
@@ -362,8 +363,10 @@ def rehearse(policy: DispatchPolicy, world: World) -> None:
         *(events.StreamOpened(0.0, stream) for stream in (served, refused)), events.Tick(0.0),
         events.ReservedElsewhere(0.0, 0, 0.0),
         *(events.WorkerChanged(0.0, worker, up) for up in (False, True) for worker in range(world.workers)),
-        *(events.StreamClosed(0.0, stream.id) for stream in (served, refused)),
     )  # fmt: skip
     for event in script:
         core.handle(event)
+    grants.rehearse(core, refused.id)
+    for stream in (served, refused):
+        core.handle(events.StreamClosed(0.0, stream.id))
     core.share_qps(0, 1.0, 1.0)  # of requests, and of what gateways reserve
