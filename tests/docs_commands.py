@@ -21,6 +21,7 @@ NOT_RUN = {
     "compare full-edge --policies aset,runs/aset": "of what `train` wrote: tests/learn",
     "compare full-edge --policies random": "looks ahead by simulation, which takes a minute",
     "compare three-tier --policies mine.py": "tests/unit/test_own_policy_docs.py",
+    "benchmark --policy": "of a policy of one's own: tests/unit/test_benchmark.py",
     "simulate campus --": "a whole day takes a minute: tests/unit/test_campus.py has a busy hour",
     "replay runs/recorded": "of what a live system recorded: tests/live/test_live_services.py",
     "replay runs/shop": "of an access log: tests/unit/test_foreign.py",

@@ -264,6 +264,7 @@ from dataclasses import replace
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core import compiled
+from edgewise.core.grants import Grants, Leases
 from edgewise.core.world import World
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
@@ -283,6 +284,17 @@ made = session.Session(world, policies.load("dispatch", "closest"), 1, lambda: 0
 stream = Stream(1, 0, "", world.task_names[0], 0.0, 9.0, 1.0, 1.0, 1e6, 0.0)
 for each in (stream, replace(stream, id=2, rate_qps=1e9), replace(stream, id=3)):
     made.open_stream(each)
+leases, granted = Leases(made.core), Grants(8.0)
+for number in (1, 2, 3):
+    leases.settle(number)
+    leases.answered(number, 0, number == 1)
+    leases.over(number)
+for gateway in "abc":
+    granted.grant(0.0, gateway, gateway, 1.0)
+    granted.renew(0.1, gateway, {{gateway: 1.0, "new": 9.0}}, 0.5)
+    granted.others_qps(0.1, gateway)
+    granted.release(0.2, gateway, gateway)
+granted.total_qps(9.0)
 made.reserved_elsewhere(0, 1.0)
 made.request_sent(0, 1e6)
 made.came_back(0, 0.1)
