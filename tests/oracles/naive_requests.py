@@ -234,16 +234,21 @@ class Requests(Part):
             self.leave(now_s, i, "dropped" if lost else "lost")
             return
         self.lines[server.station].append((float(self.asked.deadline_s[0, i]), i))
-        self.begin(now_s, server.station)
+        self.begin(now_s, server)
 
-    def begin(self, now_s, station):
+    def begin(self, now_s, looks):
+        """One that looks at its own line drops what is late there; others of its node have room at most."""
+        station = looks.station
         for deadline_s, i in sorted(self.lines[station]):
             server = self.server[i]
+            machine = self.machine(server, i) if len(server.work) < server.serves else None
+            if server is not looks and machine is None:
+                continue
             soonest_s = now_s + self.back_s(i, server) + self.took_s[i] + self.bits(i) / self.rate_bps(server)
             if self.system.drops and soonest_s > deadline_s + ROUNDING_S:
                 self.lines[station].remove((deadline_s, i))
                 self.leave(now_s, i, "dropped")
-            elif len(server.work) < server.serves and (machine := self.machine(server, i)) is not None:
+            elif machine is not None:
                 self.lines[station].remove((deadline_s, i))
                 server.work.add(i)
                 self.in_work[station][i] = machine
@@ -300,7 +305,7 @@ class Requests(Part):
             if there_s < self.end_s:
                 self.judge(there_s, i)
             self.clock.at(there_s, self.heard, i, server, "ended")
-        self.begin(now_s, server.station)
+        self.begin(now_s, server)
 
     def bits(self, i):
         """Of the answer."""

@@ -75,7 +75,7 @@ class PlayedReplica:
             self._working = None
             if not request.done.done():
                 request.done.set_result(self._loop.time() - request.came_s)
-            self._go_on()
+            self._loop.call_at(self._loop.time(), self._go_on)  # once the answer has left, as `Line.look`
 
 
 class Ways:
@@ -143,11 +143,11 @@ class ReplicaClient:
     async def _infer(self, number: int, headers: dict[str, str], size_bytes: int) -> http.Response:
         loop, row = asyncio.get_running_loop(), self._requests[number]
         there_s, back_s = self._ways.there_s(*self._place, size_bytes), self._ways.back_s(*self._place)
-        left_s = float(headers.get(REMAINING, math.inf))
+        begin_by_s = loop.time() + float(headers.get(REMAINING, math.inf))  # its way there counts, as emulated
         await until(there_s)
         done = loop.create_future()
         order = float(row["deadline_s"]), number
-        request = Waiting(order, float(row["service_s"]), there_s, loop.time() + left_s, done)
+        request = Waiting(order, float(row["service_s"]), there_s, begin_by_s, done)
         self._replica.take(request)
         try:
             took_s = await done

@@ -170,7 +170,7 @@ def gateway_of(scenario, services, world, site, policy, seed, rows, client, numb
     cloud = {name: world.worker_names.index(name) for names in services.cloud for name in names}
     metrics = ServiceMetrics(core, gateway.metrics.registry)
     gateway.services = ServiceRequests(
-        core, gateway.upstreams, cloud, lambda: rows, patience, metrics, session, numbers=numbers
+        core, gateway.upstreams, cloud, lambda: rows, patience, metrics, session, numbers=numbers, emulated=True
     )
     return gateway
 
@@ -232,9 +232,6 @@ def test_gateways_that_learn_what_requests_take_send_them_as_simulated_ones_do()
     assert [match_rate(one, other) for one, other in pairs] == [1.0, 1.0]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="simulated replicas of a node look together for what is late, live each alone"
-)
 def test_gateways_hear_of_what_is_too_late_where_it_waits_when_simulated_ones_do():
     pairs = both(asked(100, (3, 6)), 5, "greedy")
     events = [event for one, _ in pairs for event, _ in one]

@@ -20,7 +20,6 @@ from edgewise.core.guard import Guard, Shadow
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.orchestrate import ReplicaPolicy, ReplicaView, broken, new_view
 from edgewise.core.orchestrate.counting import (
-    AT_ONCE,
     LEAVING,
     NOTHING,
     READY,
@@ -155,7 +154,6 @@ class OrchestrateCore:
         nodes: (N,) names of the system's nodes in the ledger.
         guard: asks it; nothing comes or goes without an answer.
         nodes_per_frame: most nodes that change in a frame; None: all.
-        at_once: whether the process of an idle replica ends as soon as it is told to, as in simulation.
     Attributes:
         replicas: by name, oldest first, those of the cloud included.
         coming: node and service of those that are decided and were not seen yet, by owner in the ledger.
@@ -171,9 +169,8 @@ class OrchestrateCore:
         nodes: Sequence[str],
         guard: Guard | None = None,
         nodes_per_frame: int | None = None,
-        at_once: bool = False,
     ) -> None:
-        self.system, self.holds, self.at_once = system, tuple(holds), at_once
+        self.system, self.holds = system, tuple(holds)
         self.ledger, self.nodes, self.rows = ledger, tuple(nodes), [ledger.row(name) for name in nodes]
         cores = system.replica_cpu_cores.tolist()
         self.needs = tuple(
@@ -354,8 +351,7 @@ class _Draft:
         here = self._at(n, s)
         up = [r for r in here if r.up]
         busy, to_go = sum(r.held > 0 for r in up), sum(not r.wanted for r in here)
-        what = removal(len(up), busy, len(here) - len(up), to_go)
-        if what == NOTHING:
+        if removal(len(up), busy, len(here) - len(up), to_go) == NOTHING:
             return False
         wanted = reversed([r for r in here if r.wanted])
         gone = min(wanted, key=lambda r: (r.held, not r.up))
@@ -364,7 +360,7 @@ class _Draft:
             self.commands.remove(StartReplica(n, s))
         else:
             self.commands.append(EndReplica(gone.replica))
-        if not gone.started or (what == AT_ONCE and self.core.at_once):
+        if not gone.started:
             self._freed[self.core.rows[n]] += (held.resources if held else self.core.needs[s]).as_tuple()
             self.gone += [gone.replica] if held else []
             del self.replicas[gone.replica]

@@ -55,13 +55,14 @@ def reach(x: RequestRun, i: int) -> int:
         x.stands[before].behind = i
     s.waiting += 1
     x.clock[0].waiting += 1
-    look_at(x, s.station)
+    look_at(x, x.stands[i].server)
     return THERE
 
 
 @kernel
-def look_at(x: RequestRun, station: int) -> None:
-    """Go through a station's queue once all is there that comes now."""
+def look_at(x: RequestRun, server: int) -> None:
+    """Go through a replica's queue once all is there that comes now, and through its station's for room."""
+    station, x.server[server].looks_s = x.server[server].station, x.clock[0].now_s
     if not x.due[station]:
         x.due[station] = True
         push(x, x.clock[0].now_s, BEGUN, station)
@@ -69,18 +70,14 @@ def look_at(x: RequestRun, station: int) -> None:
 
 @kernel
 def begin(x: RequestRun, station: int) -> None:
-    """Drop what cannot end in time and begin what can begin, by deadline."""
+    """Begin what can begin at a station, by deadline; who has a look drops what could not end in time."""
     x.due[station] = False
-    before, i, now_s = NONE, x.first[station], x.clock[0].now_s
+    before, i = NONE, x.first[station]
     while i != NONE:
-        r, s, behind = x.request[i], x.server[x.stands[i].server], x.stands[i].behind
-        late = too_late(
-            x.desks.system.drops,
-            now_s + (x.back_s[r.site, station] + x.answer_s[r.service, station]),
-            r.service_s,
-            r.deadline_s,
-        )
-        machine = NONE if late else machine_for(x, i)
+        s, behind = x.server[x.stands[i].server], x.stands[i].behind
+        machine, late = machine_for(x, i), False
+        if machine != NONE or s.looks_s == x.clock[0].now_s:
+            late = is_late(x, i)
         if not late and machine == NONE:
             before = i
         else:
@@ -95,6 +92,14 @@ def begin(x: RequestRun, station: int) -> None:
             else:
                 work(x, i, machine)
         i = behind
+
+
+@kernel
+def is_late(x: RequestRun, i: int) -> bool:
+    """Whether a request could not end in time if it began now."""
+    r, station = x.request[i], x.request[i].station
+    back_s = x.back_s[r.site, station] + x.answer_s[r.service, station]
+    return too_late(x.desks.system.drops, x.clock[0].now_s + back_s, r.service_s, r.deadline_s)
 
 
 @kernel
@@ -143,7 +148,7 @@ def finish(x: RequestRun, on: OnWire, i: int) -> None:
     """A request has been worked on."""
     release(x, i)
     reply(x, on, i)
-    look_at(x, x.request[i].station)
+    look_at(x, x.stands[i].server)
 
 
 @kernel

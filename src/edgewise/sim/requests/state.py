@@ -35,13 +35,14 @@ EVENT = np.dtype(
 )
 # serves: requests that it works on at once; waiting, working: those that are there. starts: how often it
 # broke; what is due of an earlier process is void. broken: its node was down, as gateways have heard.
+# looks_s: when it last went through its queue.
 # worker: of streams, whose queue it is, -1: none; `waiting` is then all that was there when last looked at.
 SERVER = np.dtype(
     [
         (name, "i8")
         for name in ("service", "station", "serves", "wanted", "up", "waiting", "working", "starts")
     ]
-    + [("broken", "i8"), ("worker", "i8")]
+    + [("broken", "i8"), ("worker", "i8"), ("looks_s", "f8")]
 )
 # What a site was told of a request or, with `row`, of a replica, and what it said (`request_flow`).
 # value: how a request came back, or how many a replica has.
