@@ -104,7 +104,7 @@ class NaiveWorld:
         return bool(self.system.drops) and begin + r.took > r.deadline + EPS
 
     def _begin_slot(self) -> None:
-        fastest = max(self.system.lan_bps, self.system.wan_bps)
+        fastest = self.system.rate_bps.max()
         while self.next < len(self.requests) and self.requests[self.next].arrival <= self.now:
             r = self.requests[self.next]
             r.status = "site"
@@ -149,8 +149,9 @@ class NaiveWorld:
         for layer in self._layers(s):
             if layer not in station.layers:
                 volume = float(self.system.layer_bytes[layer])
-                self.down_free = max(self.now, self.down_free) + 8 * volume / self.system.wan_bps
-                delay = float(self.system.delay_s[self.system.site_of[node], 0])
+                way = self.system.site_of[node], 0
+                self.down_free = max(self.now, self.down_free) + 8 * volume / self.system.rate_bps[way]
+                delay = float(self.system.delay_s[way])
                 station.layers[layer] = self.down_free + delay
                 station.disk -= volume
                 self.bytes["image"] += volume
@@ -189,13 +190,13 @@ class NaiveWorld:
         r = self.sites[b].pop(0)
         delay = float(self.system.delay_s[b, k])
         if k == 0:
-            sent = max(self.now, self.up_free) + 8 * r.size / self.system.wan_bps
+            sent = max(self.now, self.up_free) + 8 * r.size / self.system.rate_bps[b, 0]
             self.up_free = sent
-            if self.system.wan_deviation_s:
+            if self.system.deviation_s[b, 0]:
                 draw = normal(self.seed, Purpose.NETWORK, 0, self.slot)
-                delay = max(0.0, delay + self.system.wan_deviation_s * draw)
+                delay = max(0.0, delay + self.system.deviation_s[b, 0] * draw)
         else:
-            sent = max(self.now, self.lan_free[b]) + 8 * r.size / self.system.lan_bps
+            sent = max(self.now, self.lan_free[b]) + 8 * r.size / self.system.rate_bps[b, k]
             self.lan_free[b] = sent
         own = k > 0 and self.system.site_of[k - 1] == b
         self.bytes["local" if own else "forwarded"] += r.size

@@ -34,7 +34,7 @@ class Requests(Part):
         system, count = self.system, int(asked.count[0])
         self.cores = [asked.cpu_cores[0, i] * (system.replica_cpu_cores[asked.service[0, i]] == 0)
                       for i in range(count)]  # fmt: skip
-        self.took_s = asked.service_s()[0]
+        self.took_s, self.takes_s = asked.service_s()[0], [0.0] * count
         self.state, self.station = ["unseen"] * count, [None] * count
         self.ended, self.server, self.decided = (
             {},
@@ -52,8 +52,8 @@ class Requests(Part):
             for site in clock.scenario.topology.sites
         ]
         if not clock.shared:
-            self.lan = [clock.own_link(system.lan_bps) for _ in range(system.sites)]
-            self.wan = clock.own_link(system.wan_bps)
+            self.lan = [clock.own_link(rate_bps[1]) for rate_bps in system.rate_bps]
+            self.wan = clock.own_link(system.rate_bps[0, 0])
         for s in range(system.services):
             self.first(s)
         for server in self.replicas.values():
@@ -146,7 +146,9 @@ class Requests(Part):
             self.pulls[n].append(self.clock.pull(now_s, chain, bits, come))
         for layer in [] if self.clock.shared else lacks:
             self.down_free_s = max(now_s, self.down_free_s)
-            self.down_free_s += 8.0 * self.system.layer_bytes[layer] / self.system.wan_bps
+            self.down_free_s += (
+                8.0 * self.system.layer_bytes[layer] / self.system.rate_bps[self.system.site_of[n], 0]
+            )
             layers[layer] = self.down_free_s + way_s
         self.start(now_s, server)
 
@@ -180,7 +182,7 @@ class Requests(Part):
     def decision(self, now_s, i):
         if now_s >= self.end_s:
             return None
-        at_s, command = self.decided[i].pop(0)
+        at_s, command, self.takes_s[i] = self.decided[i].pop(0)
         assert abs(at_s - now_s) <= ROUNDING_S, (
             f"request {i} was decided on at {at_s}, and is here at {now_s}"
         )
@@ -209,7 +211,7 @@ class Requests(Part):
         if server.station == 0:
             slot = int(now_s / self.system.slot_s)
             noise = normal(self.seed, Purpose.NETWORK, 0, slot)
-            delay_s = max(0.0, delay_s + self.system.wan_deviation_s * noise)
+            delay_s = max(0.0, delay_s + self.system.deviation_s[b, 0] * noise)
         server.mine += 1
         self.server[i], self.station[i], self.state[i] = server, server.station, "sent"
         private_bps, chain = math.inf, None
@@ -244,7 +246,9 @@ class Requests(Part):
             machine = self.machine(server, i) if len(server.work) < server.serves else None
             if server is not looks and machine is None:
                 continue
-            soonest_s = now_s + self.back_s(i, server) + self.took_s[i] + self.bits(i) / self.rate_bps(server)
+            soonest_s = (
+                now_s + self.back_s(i, server) + self.takes_s[i] + self.bits(i) / self.rate_bps(i, server)
+            )
             if self.system.drops and soonest_s > deadline_s + ROUNDING_S:
                 self.lines[station].remove((deadline_s, i))
                 self.leave(now_s, i, "dropped")
@@ -300,7 +304,7 @@ class Requests(Part):
             given = self.clock.way(b, cluster, back=True), now_s, self.back_s(i, server), self.bits(i)
             self.clock.post(*given, self.private_bps[b][cluster], then)
         else:
-            there_s = now_s + self.bits(i) / self.rate_bps(server) + self.back_s(i, server)
+            there_s = now_s + self.bits(i) / self.rate_bps(i, server) + self.back_s(i, server)
             self.state[i] = "sent"
             if there_s < self.end_s:
                 self.judge(there_s, i)
@@ -311,8 +315,8 @@ class Requests(Part):
         """Of the answer."""
         return 8.0 * float(self.services.answer_bytes[self.asked.service[0, i]])
 
-    def rate_bps(self, server):
-        return self.system.wan_bps if server.station == 0 else self.system.lan_bps
+    def rate_bps(self, i, server):
+        return float(self.system.rate_bps[int(self.asked.site[0, i]), server.station])
 
     def judge(self, at_s, i):
         self.ended[i] = at_s

@@ -7,7 +7,6 @@ import numpy as np
 from naive_streams import queries_of
 
 from edgewise.core.dispatch.events import (
-    Needs,
     ReplicaChanged,
     ReplicaTold,
     RequestAgain,
@@ -38,7 +37,7 @@ class NaiveWorkers:
         self.services, self.system, self.news = sites.services, sites.system, sites.news
         self.end_s = len(sites.tally) * sites.frame_s
         self.cores = [RequestCore(self.services, b, make(), seed) for b in range(self.system.sites)]
-        self.requests, self.at, self.came_s, self.outcome = requests, {}, {}, {}
+        self.requests, self.at, self.came_s, self.takes_s, self.outcome = requests, {}, {}, {}, {}
         self.queries = [{"ok": 0, "failed": 0, "rejected": 0} for _ in trace]
         self.waiting, self.working = ([[] for _ in range(world.workers)] for _ in range(2))
         self.down, self.up_free_s, self.most = set(), 0.0, np.zeros(world.workers, dtype=int)
@@ -164,13 +163,15 @@ class NaiveWorkers:
         return 0.5 * self.system.delay_s[self.requests[i].site, 0] if self.services.spec.answers else 0.0
 
     def begin_by_s(self, i):
-        row = self.requests[i]
-        return row.deadline_s + 1e-9 - row.service_s - self.back_s(i) if self.system.drops else np.inf
+        return (
+            self.requests[i].deadline_s + 1e-9 - self.takes_s[i] - self.back_s(i)
+            if self.system.drops
+            else np.inf
+        )
 
     def came(self, now_s, i):
         row = self.requests[i]
-        needs = Needs(row.service_s, row.cpu_cores, row.memory_bytes)
-        event = RequestArrived(now_s, i, row.service, row.deadline_s, row.payload_bytes, needs)
+        event = RequestArrived(now_s, i, row.service, row.deadline_s, row.payload_bytes)
         self.obey(now_s, i, self.cores[row.site].handle(event))
 
     def again(self, now_s, i):
@@ -181,9 +182,12 @@ class NaiveWorkers:
         if isinstance(command, Wait):
             self.push(command.until_s, AGAIN, self.again, i)
         elif isinstance(command, Send):
-            self.up_free_s = max(now_s, self.up_free_s) + 8 * row.payload_bytes / self.system.wan_bps
+            self.up_free_s = (
+                max(now_s, self.up_free_s) + 8 * row.payload_bytes / self.system.rate_bps[row.site, 0]
+            )
             there_s = self.system.delay_s[row.site, 0] - self.back_s(i)
             self.at[i] = self.world.worker_names.index(command.replica)
+            self.takes_s[i] = float(self.cores[row.site].service_s[row.service])
             self.push(self.up_free_s + there_s, REACHED, self.reach, i)
         else:
             self.outcome[i] = ("dropped", now_s)

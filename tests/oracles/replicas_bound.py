@@ -66,7 +66,7 @@ class _Program:
         end_s = slots * system.slot_s
         self.edges = np.append(np.arange(0.0, end_s, bin_s), end_s)
         self.until_s = np.minimum(self.q["deadline_s"] + 1e-6, end_s)
-        away_s = 0.0 if system.wan_deviation_s > 0 else system.delay_s[:, 0].min()
+        away_s = 0.0 if system.deviation_s[:, 0].any() else system.delay_s[:, 0].min()
         self.delay_s = (float(system.delay_s[:, 1:].min()), float(away_s))
         self.columns = 2 * self.count
         self.upper: list[Floats] = [np.ones(2 * self.count)]
@@ -101,9 +101,9 @@ class _Program:
         """p: payloads to the cloud share its link."""
         bits = 8.0 * self.q["payload_bytes"]
         r, t, overlap_s = self._cells(self.q["arrival_s"], self.until_s)
-        columns = self._new(np.minimum(bits[r], self.system.wan_bps * overlap_s))
+        columns = self._new(np.minimum(bits[r], self.system.rate_bps[0, 0] * overlap_s))
         self._balance(r, columns, 1, bits)
-        self._bound(t, columns, np.ones(r.size), self.system.wan_bps * np.diff(self.edges))
+        self._bound(t, columns, np.ones(r.size), self.system.rate_bps[0, 0] * np.diff(self.edges))
 
     def solve(self) -> float:
         """The optimum, and never more than there are requests."""

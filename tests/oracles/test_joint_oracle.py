@@ -4,7 +4,7 @@ What was decided is read off the run; who holds what, when each unit starts, wai
 ends is worked out twice.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from naive_joint import Clock, Decided, Jobs, Pipelines
 from naive_messages import Queries, Streams
 from naive_requests import Requests
 
-from edgewise.core.dispatch.events import RequestAgain, RequestArrived, RequestReturned
+from edgewise.core.dispatch.events import ReplicaTold, RequestAgain, RequestArrived, RequestReturned, Send
 from edgewise.core.split import closed
 from edgewise.core.split.core import QueryArrived, QueryLost
 from edgewise.model.pipelines import network_of
@@ -50,11 +50,31 @@ def watched(data, number, policies):
 
 
 def decisions(run):
-    """By request, (time, command) of each decision on it."""
-    found = {}
-    for _, event, commands in run.parts["services"].sites.log if "services" in run.parts else ():
+    """By request, (time, command, what its site then thinks that it takes) of each decision on it."""
+    if "services" not in run.parts:
+        return {}
+    sites, found, came, sent = run.parts["services"].sites, {}, {}, {}
+    usual_s = [sites.services.service_s.tolist() for _ in sites.cores]
+    mine, queued = ([defaultdict(int) for _ in sites.cores] for _ in range(2))
+    for d, event, commands in sites.log:
+        if isinstance(event, ReplicaTold):
+            queued[d][event.name] = max(event.queued, mine[d][event.name])
+        if isinstance(event, RequestArrived):
+            came[event.request] = event.service
+        if isinstance(event, RequestReturned):
+            name, alone = sent[event.request]
+            mine[d][name] -= 1
+            queued[d][name] -= 1
+            if event.how == "answered" and alone and event.took_s > 0.0:
+                s = came[event.request]
+                usual_s[d][s] += 0.2 * (event.took_s - usual_s[d][s])
         if isinstance(event, RequestArrived | RequestAgain | RequestReturned) and commands:
-            found.setdefault(event.request, []).append((event.time_s, commands[0]))
+            if isinstance(command := commands[0], Send):
+                sent[event.request] = command.replica, queued[d][command.replica] == 0
+                mine[d][command.replica] += 1
+                queued[d][command.replica] += 1
+            takes_s = usual_s[d][came[event.request]]
+            found.setdefault(event.request, []).append((event.time_s, command, takes_s))
     return found
 
 

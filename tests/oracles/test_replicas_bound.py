@@ -32,9 +32,9 @@ def test_no_policy_is_better(seed: int) -> None:
 
 def _crowd(system_seed: int, number: int) -> tuple[float, Requests]:
     """Requests that all want one second of all cores within two seconds."""
-    system = a_system(np.random.default_rng(system_seed))._replace(
-        wan_deviation_s=0.0, service_deviation=0.0, lan_bps=1e9, wan_bps=1e9
-    )
+    system = a_system(np.random.default_rng(system_seed))
+    ways = np.zeros_like(system.delay_s)
+    system = system._replace(deviation_s=ways, service_deviation=0.0, rate_bps=ways + 1e9)
     first = system.first_machine[1]
     shape = (1, number)
     cores = np.full(shape, float(system.cpu_cores.min()))

@@ -100,7 +100,7 @@ def test_a_world_of_the_engine_carries_commands_out_as_the_core_does(held, most)
 
 
 def carried_out(core, numbers, most):
-    """What a core makes of each change, with its node and service, by a driver for whom an idle one ends at once."""
+    """What becomes of each change, with its node and service, where an idle replica ends at once."""
     found, changed = {}, set()
     for i, (n, change) in enumerate(numbers.tolist()):
         if change and (most is None or n in changed or len(changed) < most):

@@ -48,7 +48,7 @@ def near(services):
     """Systems without delays to nodes, images or noise; requests at the beginning of slots."""
     system = services.system._replace(
         delay_s=np.concatenate([np.full((2, 1), 0.03), np.full((2, 4), 1e-3)], axis=1),
-        lan_bps=1e15, wan_bps=1e15, wan_deviation_s=0.0, service_deviation=0.0,
+        rate_bps=np.full((2, 5), 1e15), deviation_s=np.zeros((2, 5)), service_deviation=0.0,
         layer_bytes=np.zeros_like(services.system.layer_bytes),
         start_delay_s=0.0307, cpu_cores=services.system.cpu_cores * [20, 1, 1, 1, 1],
     )  # fmt: skip

@@ -46,7 +46,8 @@ def live_services():
     services = services_of(load_scenario("kais-live", changes))
     system = services.system._replace(
         delay_s=np.zeros_like(services.system.delay_s), cpu_cores=services.system.cpu_cores * 10,
-        wan_bps=1e15, wan_deviation_s=0.0, start_delay_s=0.1, service_deviation=0.0,
+        rate_bps=services.system.rate_bps * [1e7, 1, 1, 1, 1], start_delay_s=0.1, service_deviation=0.0,
+        deviation_s=np.zeros_like(services.system.delay_s),
     )  # fmt: skip
     object.__setattr__(services, "system", system)
     services.service_s[:] = SERVICE_S

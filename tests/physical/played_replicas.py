@@ -94,13 +94,13 @@ class Ways:
         """When a request is there that leaves now."""
         system, now_s = self._system, asyncio.get_running_loop().time()
         delay_s = float(system.delay_s[site, station]) - self.back_s(site, station)
-        link, rate_bps = (site, system.lan_bps) if station != CLOUD else ("cloud", system.wan_bps)
+        link, rate_bps = ("cloud" if station == CLOUD else site), float(system.rate_bps[site, station])
         if station == CLOUD:
             draw = normal(self._seed, Purpose.NETWORK, 0, int(now_s / system.slot_s))
-            delay_s = max(0.0, delay_s + system.wan_deviation_s * draw)
+            delay_s = max(0.0, delay_s + system.deviation_s[site, station] * draw)
         sent_s = max(now_s, self._free_s.get(link, 0.0)) + 8.0 * size_bytes / rate_bps
         self._free_s[link] = sent_s
-        return sent_s + delay_s
+        return float(sent_s + delay_s)
 
 
 class ReplicaClient:
@@ -143,7 +143,9 @@ class ReplicaClient:
     async def _infer(self, number: int, headers: dict[str, str], size_bytes: int) -> http.Response:
         loop, row = asyncio.get_running_loop(), self._requests[number]
         there_s, back_s = self._ways.there_s(*self._place, size_bytes), self._ways.back_s(*self._place)
-        begin_by_s = loop.time() + float(headers.get(REMAINING, math.inf))  # its way there counts, as emulated
+        begin_by_s = loop.time() + float(
+            headers.get(REMAINING, math.inf)
+        )  # its way there counts, as emulated
         await until(there_s)
         done = loop.create_future()
         order = float(row["deadline_s"]), number

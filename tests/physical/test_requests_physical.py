@@ -64,30 +64,24 @@ def asked(rate_qps, slack, fails=()):
 
 
 def simulated(data, seed, policy):
-    """By site what its core was told and said; requests, replicas at first, what services usually take."""
+    """By site what its core was told and said; requests, replicas at first."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("edgewise.joint.RequestSites", partial(RequestSites, notes=1000))
         run, _ = run_of(data, seed, trace=AT_THE_END, requests=policy, orchestrate="none")
     sites = run.parts["services"].sites
     logs = [[(event, said) for d, event, said in sites.log if d == site] for site in range(len(sites.cores))]
     there = {name: (each.station, each.service) for name, each in sites.queues.replicas.items()}
-    return logs, sites.rows, there, sites.cores[0].services.service_s
+    return logs, sites.rows, there
 
 
-def noted(patched, known_s):
-    """By core, each event with its commands, but what it knew already of a replica.
-
-    Args:
-        known_s: what requests take, as simulated ones say; None: it learns that from answers.
-    """
+def noted(patched):
+    """By core, each event with its commands, but what it knew already of a replica."""
     logs, handle = {}, RequestCore.handle
 
     def handle_and_note(core, event):
         known = core.replicas.get(event.name) if isinstance(event, ReplicaChanged) else None
         same = known is not None and (known.wanted, known.up) == (event.wanted, event.up)
         commands = handle(core, event)
-        if known_s is not None:
-            core.service_s[:] = known_s
         if not same:
             logs.setdefault(id(core), []).append((event, list(commands)))
         return commands
@@ -170,7 +164,15 @@ def gateway_of(scenario, services, world, site, policy, seed, rows, client, numb
     cloud = {name: world.worker_names.index(name) for names in services.cloud for name in names}
     metrics = ServiceMetrics(core, gateway.metrics.registry)
     gateway.services = ServiceRequests(
-        core, gateway.upstreams, cloud, lambda: rows, patience, metrics, session, numbers=numbers, emulated=True
+        core,
+        gateway.upstreams,
+        cloud,
+        lambda: rows,
+        patience,
+        metrics,
+        session,
+        numbers=numbers,
+        emulated=True,
     )
     return gateway
 
@@ -183,22 +185,21 @@ async def ask(gateway, services, number, request):
     return await gateway.handle(http.HttpRequest("POST", path, headers, body))
 
 
-def both(data, seed, policy, learns=False):
+def both(data, seed, policy):
     """By site, events and commands in simulation and live, up to the end and without the first news."""
-    before, requests, there, usual_s = simulated(data, seed, policy)
+    before, requests, there = simulated(data, seed, policy)
     with pytest.MonkeyPatch.context() as patched:
-        logs = noted(patched, None if learns else usual_s)
+        logs = noted(patched)
         cores = played(live(data, seed, policy, requests, there))
     return [(in_order(one), in_order(logs[id(core)])) for one, core in zip(before, cores, strict=True)]
 
 
 def in_order(log):
-    """Events of one time by kind and name; a simulation says what requests need, not why they are dropped."""
+    """Events of one time by kind and name; a simulation does not say why requests are dropped."""
     kept = []
     for event, said in log:
         if event.time_s >= DURATION_S or (isinstance(event, NEWS) and event.time_s < PERIOD_S):
             continue
-        event = event._replace(needs=None) if isinstance(event, RequestArrived) else event
         kept.append((event, [each._replace(reason="") if isinstance(each, Drop) else each for each in said]))
     return sorted(kept, key=lambda each: (round(each[0].time_s, 7), type(each[0]).__name__, each[0][1]))
 
@@ -222,14 +223,6 @@ def test_gateways_hear_of_requests_and_send_them_as_simulated_ones_do(policy, ra
     lost = [each for each in events if isinstance(each, RequestReturned) and each.how == "lost"]
     assert bool(lost) == bool(fails)
     assert any(isinstance(each, ReplicaChanged) for each in events) == bool(fails)
-
-
-@pytest.mark.xfail(
-    strict=True, reason="a simulated request says what it takes; live that is learned from answers"
-)
-def test_gateways_that_learn_what_requests_take_send_them_as_simulated_ones_do():
-    pairs = both(asked(100, (4, 8)), 4, "deadline-queue", learns=True)
-    assert [match_rate(one, other) for one, other in pairs] == [1.0, 1.0]
 
 
 def test_gateways_hear_of_what_is_too_late_where_it_waits_when_simulated_ones_do():

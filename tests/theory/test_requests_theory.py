@@ -24,8 +24,8 @@ def one_service(servers_in_cloud, replicas):
         disk_bytes=np.ones(2), service_memory_bytes=np.ones(1), service_cpu_cores=np.ones(1),
         replica_cpu_cores=np.zeros(1),
         layer_bytes=np.ones(1), needs_layer=np.ones((1, 1), dtype=bool), initial=np.array([[replicas]]),
-        delay_s=np.array([[WAY_S, 0.0]]), lan_bps=1e9, wan_bps=1e9, wan_deviation_s=0.0, start_delay_s=0.0,
-        service_deviation=0.0, returns_cpu=True, drops=False,
+        delay_s=np.array([[WAY_S, 0.0]]), rate_bps=np.full((1, 2), 1e9), deviation_s=np.zeros((1, 2)),
+        start_delay_s=0.0, service_deviation=0.0, returns_cpu=True, drops=False,
     )  # fmt: skip
     spec = SimpleNamespace(answers=True, cloud="cloud", nodes_per_frame=None)
     return Services(spec, system, ("it",), ("node",), (0, 1), ((),), (), np.ones(1), np.ones(1), np.zeros(1))

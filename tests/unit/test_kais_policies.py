@@ -94,7 +94,7 @@ def test_the_images_of_a_frame_stay_within_the_budget(small: TrainingSetting) ->
     policy = MarginalValue(Terms(budget=12.0, image_price=0.0, memory_price=0.0))
     outcome = simulate(worlds_of(small), policies.load("requests", "greedy"), policy)
     frame_s = small.system.slot_s * small.system.frame_slots
-    assert outcome.image_bytes.max() <= 12.0 * small.system.wan_bps / 8.0 * frame_s
+    assert outcome.image_bytes.max() <= 12.0 * small.system.rate_bps[0, 0] / 8.0 * frame_s
     assert outcome.image_bytes.sum() > 0.0
 
 
@@ -115,9 +115,9 @@ def test_the_shadow_schedule_respects_replicas_and_the_way_to_the_cloud(small: T
     rate, time_s, payload_bytes = policy._known
     for w, shares in enumerate(policy._shares):
         assert (shares.sum(axis=1) <= rate[w] + 1e-9).all()
-        assert 8.0 * payload_bytes * shares[:, 0].sum() <= small.system.wan_bps * (1 + 1e-9)
+        assert 8.0 * payload_bytes * shares[:, 0].sum() <= small.system.rate_bps[0, 0] * (1 + 1e-9)
         assert (shares[:, 1:].T * time_s[w] <= view.ready[w, 1:] + 1e-9).all()
 
 
 def test_settings_differ_by_name() -> None:
-    assert {setting(name).system.wan_bps for name in SETTINGS} == {20e6, 40e6, 80e6, 100e6, 250e6}
+    assert {setting(name).system.rate_bps[0, 0] for name in SETTINGS} == {20e6, 40e6, 80e6, 100e6, 250e6}

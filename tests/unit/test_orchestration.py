@@ -57,6 +57,9 @@ def _long_names(count: int) -> list[dict[str, object]]:
     ]
 
 
+ONE = {"services.gateways": "one"}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -80,12 +83,13 @@ def _long_names(count: int) -> list[dict[str, object]]:
         ({"duration_s": 1100}, "duration_s: 1100 is not a multiple of services.frame_s, 500; use 1000"),
         ({"links.1.bandwidth_bps": "2Gbps"}, "links[1].bandwidth_bps: the cables it runs over have it"),
         ({"sites": [{"name": "a", "cluster": "site-0", "uplink_bps": "1Gbps"},
-                    {"name": "b", "cluster": "site-1", "uplink_bps": "100Mbps"}]},
-         "links: to nodes have rates of 1e+08, 1e+09 bits/s"),
+                    {"name": "b", "cluster": "site-1", "uplink_bps": "100Mbps"}], **ONE},
+         "links: to nodes have rates of 1e+08, 1e+09 bits/s (the least of uplink_bps and bandwidth_bps), and "
+         "there is one with `services: {gateways: one}`"),
         ({"links.0.over": None}, "all nodes share one cable of each site; add `over: \"lan-{site}\"`"),
         ({"links.0.over": "wan", "links.1.over": "wan"}, "all nodes share one cable of each site"),
         ({"links.2.over": "lan-{site}"}, "all sites share one cable to the cloud; add `over: wan`"),
-        ({"links.1.deviation_s": "1ms"}, "deviation_s 0.001 to nodes; services are simulated without, use 0"),
+        ({"links.1.deviation_s": "1ms", **ONE}, "deviation_s 0.001 to nodes, and there is none with `ser"),
         ({"links.wan.shared": "both"}, "`shared: both` is not simulated for services"),
     ],
 )  # fmt: skip

@@ -30,14 +30,16 @@ def test_the_least_way_is_to_who_serves_or_as_kais_was_frozen_to_any_station(ser
     system, size = services.system, 10e3
     view = new_view(system, 1, np.zeros(1, np.uint64))
     view.ready[0, 1:] = 0
-    to_cloud = view.cloud_delay_s[0] + 8 * size / system.wan_bps
+    to_cloud = view.cloud_delay_s[0] + 8 * size / system.rate_bps[0, 0]
     assert least_way_s(system, view, 0, 0, 0, size, False) == to_cloud
     view.ready[0, NODE_OF_ANOTHER_SITE + 1, 0] = 1
-    there = system.delay_s[0, NODE_OF_ANOTHER_SITE + 1] + 8 * size / system.lan_bps
+    there = (
+        system.delay_s[0, NODE_OF_ANOTHER_SITE + 1] + 8 * size / system.rate_bps[0, NODE_OF_ANOTHER_SITE + 1]
+    )
     assert least_way_s(system, view, 0, 0, 0, size, False) == there < to_cloud
     view.removing[0, NODE_OF_ANOTHER_SITE + 1, 0] = 1  # it gets no more
     assert least_way_s(system, view, 0, 0, 0, size, False) == to_cloud
-    fastest = max(system.lan_bps, system.wan_bps)
+    fastest = system.rate_bps.max()
     assert least_way_s(system, view, 0, 0, 0, size, True) == system.delay_s[0].min() + 8 * size / fastest
 
 

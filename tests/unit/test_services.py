@@ -51,7 +51,7 @@ def test_stations_are_the_cloud_and_all_other_nodes():
     assert system.delay_s[0] == pytest.approx([0.12, 0.002, 0.002, 0.01, 0.01])  # there and back
     assert system.initial.sum(axis=0).tolist() == [1, 1, 1]
     assert services.service_s == pytest.approx([0.04, 0.03, 0.02])
-    assert (system.wan_bps, system.lan_bps) == (1e8, 1e9)
+    assert system.rate_bps.tolist() == [[1e8, 1e9, 1e9, 1e9, 1e9]] * 2
     assert services_of(load_scenario("tiny")) is None
 
 

@@ -29,9 +29,9 @@ class System(NamedTuple):
         needs_layer: (S, L) layers of each service's image.
         initial: (N, S) replicas at the start, their images pulled.
         delay_s: (B, N + 1) mean one-way delay from each site to each station.
-        lan_bps: rate of a site's link to all nodes.
-        wan_bps: rate of the way to the cloud, and of the way back; all sites share it.
-        wan_deviation_s: standard deviation of the delay to the cloud; drawn anew in every slot.
+        rate_bps: (B, N + 1) rate from each site to each station, and back. Where work does not share links,
+            what one site sends to nodes waits for each other, and so does what all send to the cloud.
+        deviation_s: (B, N + 1) standard deviation of the delay; drawn anew in every slot.
         start_delay_s: from the image's last byte to the first request of a new replica.
         service_deviation: of service times, as a fraction of their mean (log-normal); 0 for none.
         returns_cpu: False: nodes never get a finished request's cores back (the authors' public demo).
@@ -52,9 +52,8 @@ class System(NamedTuple):
     needs_layer: Bools
     initial: Ints
     delay_s: Floats
-    lan_bps: float
-    wan_bps: float
-    wan_deviation_s: float
+    rate_bps: Floats
+    deviation_s: Floats
     start_delay_s: float
     service_deviation: float
     returns_cpu: bool

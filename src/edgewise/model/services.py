@@ -146,9 +146,8 @@ def system_of(spec: ServicesSpec, catalog: Catalog, topology: Topology) -> Syste
         needs_layer=needs_layer,
         initial=initial,
         delay_s=ways * one_way,
-        lan_bps=float(rate_bps[:, 1:].min()),
-        wan_bps=float(rate_bps[:, 0].min()),
-        wan_deviation_s=float(np.sqrt(ways) * deviation_s[:, 0].max()),
+        rate_bps=np.ascontiguousarray(rate_bps),
+        deviation_s=np.ascontiguousarray(np.sqrt(ways) * deviation_s),
         start_delay_s=spec.start_delay_s,
         service_deviation=_deviation(spec, catalog),
         returns_cpu=spec.returns_cores,
@@ -245,7 +244,7 @@ def service_names(spec: ServicesSpec, catalog: Catalog) -> list[str]:
 
 
 def ways_to(topology: Topology, clusters: Sequence[str]) -> tuple[Floats, Floats, Floats]:
-    """(B, N + 1) one-way delay from clients to each station by their site; the least rate; deviation."""
+    """(B, N + 1) one-way delay from clients to each station by their site; least rate on it; deviation."""
     ways = {(way.site, way.cluster): way for way in topology.ways}
     rows = [
         [

@@ -75,7 +75,7 @@ def simulated_services(scenario: Scenario) -> SimulatedServices:
     """
     not_run(scenario.spec, ("services",), "simulate")
     spec = scenario.spec.served
-    problems = _links(scenario, spec.cloud)
+    problems = _links(scenario, spec)
     if spec.requests is None:
         problems.append(
             "services.requests: is missing; add what arrives, for example {rate_qps: 20, service_s: 0.5}"
@@ -167,40 +167,46 @@ def _traced(spec: ServicesSpec, asked: TracedRequestsSpec, system: System, slots
     return SimulatedServices(spec, system, lambda seeds: generate(what, seeds, model), slots)
 
 
-def _links(scenario: Scenario, cloud: str) -> list[str]:
-    """What the engine cannot do with the links."""
-    uplink = {site.name: site.uplink_bps for site in scenario.topology.sites}
+def _links(scenario: Scenario, spec: ServicesSpec) -> list[str]:
+    """What the engine cannot do with the links; where all work shares them, it can have any."""
     ways = scenario.topology.ways
-    lan, wan = [way for way in ways if way.cluster != cloud], [way for way in ways if way.cluster == cloud]
-    problems = []
+    lan = [way for way in ways if way.cluster != spec.cloud]
+    wan = [way for way in ways if way.cluster == spec.cloud]
+    problems = _unequal(scenario, lan, wan) if spec.gateways == "one" else []
+    if scenario.sharing != "none":
+        return problems
+    instead, sites = "or write `sharing: fifo`, with which links may be any", scenario.topology.sites
+    cables = {(way.site, way.over) for way in lan}
+    if len({over for _, over in cables}) < len(sites) or len(cables) > len(sites) or (() in _over(lan)):
+        problems.append(
+            'links: simulated, all nodes share one cable of each site; add `over: "lan-{site}"` to each '
+            f"link to nodes, and a cable of this name, {instead}"
+        )
+    if len(_over(wan)) > 1 or () in _over(wan) or _over(wan) & _over(lan):
+        problems.append(
+            "links: simulated, all sites share one cable to the cloud; add `over: wan` to each link to it, "
+            f"and a cable of this name, {instead}"
+        )
+    if any([way.shared for way in ways] + [cable.shared for cable in scenario.topology.cables]):
+        problems.append("links: `shared: both` is not simulated for services without `sharing`; remove it")
+    return problems
+
+
+def _unequal(scenario: Scenario, lan: Sequence[Way], wan: Sequence[Way]) -> list[str]:
+    """Where links differ, which are all alike in the published settings."""
+    uplink = {site.name: site.uplink_bps for site in scenario.topology.sites}
+    problems, instead = [], "with `services: {gateways: one}`; give all the same, or leave that out"
     for what, some in (("nodes", lan), ("the cloud", wan)):
         rates = {min(uplink[way.site], way.bandwidth_bps) for way in some}
         if len(rates) > 1:
             problems.append(
                 f"links: to {what} have rates of {_values(rates)} bits/s (the least of uplink_bps and "
-                "bandwidth_bps); simulated services need one, give all the same"
+                f"bandwidth_bps), and there is one {instead}"
             )
-    cables = {(way.site, way.over) for way in lan}
-    if len({over for _, over in cables}) < len(uplink) or len(cables) > len(uplink) or (() in _over(lan)):
-        problems.append(
-            'links: simulated, all nodes share one cable of each site; add `over: "lan-{site}"` to each '
-            "link to nodes, and a cable of this name"
-        )
-    if len(_over(wan)) > 1 or () in _over(wan) or _over(wan) & _over(lan):
-        problems.append(
-            "links: simulated, all sites share one cable to the cloud; add `over: wan` to each link to it, "
-            "and a cable of this name"
-        )
     if deviations := {way.deviation_s for way in lan} - {0.0}:
-        problems.append(
-            f"links: deviation_s {_values(deviations)} to nodes; services are simulated without, use 0"
-        )
+        problems.append(f"links: deviation_s {_values(deviations)} to nodes, and there is none {instead}")
     if len(deviations := {way.deviation_s for way in wan}) > 1:
-        problems.append(f"links: deviation_s {_values(deviations)} to the cloud; give all sites the same")
-    if scenario.sharing == "none" and any(
-        [way.shared for way in ways] + [cable.shared for cable in scenario.topology.cables]
-    ):
-        problems.append("links: `shared: both` is not simulated for services without `sharing`; remove it")
+        problems.append(f"links: deviation_s {_values(deviations)} to the cloud, and there is one {instead}")
     return problems
 
 

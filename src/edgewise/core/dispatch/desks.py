@@ -37,23 +37,12 @@ DESK = np.dtype([(name, "i8") for name in ("site", "replicas", "undecided", *SAI
 REPLICA = np.dtype(
     [(name, "i8") for name in ("service", "station", "wanted", "up", "mine", "others", "serves")]
 )
-# stated: whether it says itself what it needs (`Needs`). lost: replicas, with it. alone: nobody else was at
-# its replica when it was sent, so that it takes its service time. replica: -1 while it is undecided. until_s:
-# it is kept so long.
+# lost: replicas, with it. alone: nobody else was at its replica when it was sent, so that it takes its
+# service time. replica: -1 while it is undecided; else it could not end in time if that began it after
+# `begin_by_s`. until_s: it is kept so long.
 ASKED = np.dtype(
-    [
-        (name, "f8")
-        for name in (
-            "deadline_s",
-            "size_bytes",
-            "service_s",
-            "cpu_cores",
-            "memory_bytes",
-            "sent_s",
-            "until_s",
-        )
-    ]
-    + [(name, "i8") for name in ("desk", "service", "stated", "known", "replica", "lost", "alone")]
+    [(name, "f8") for name in ("deadline_s", "size_bytes", "sent_s", "until_s", "begin_by_s")]
+    + [(name, "i8") for name in ("desk", "service", "known", "replica", "lost", "alone")]
 )
 
 
@@ -63,7 +52,8 @@ class Desks(NamedTuple):
     seen: what their policies see, a world for each. desk: (D,) DESK. replica: (D, P) REPLICA. order: (D, P)
     rows of replicas that are known, as they came to be. asked: (A,) ASKED. service_s: (D, S) measured mean
     time of a request on a replica. arrived: (D, S) and ended: (D, outcomes, S) requests. asks_cores: (S,)
-    whether a request holds cores beside its replica's.
+    whether a request holds cores beside its replica's. back_s: (D, K) way of an answer from each station;
+    answer_s: (D, K, S) to send one over a link where nothing else is sent.
     """
 
     system: System
@@ -76,6 +66,8 @@ class Desks(NamedTuple):
     arrived: Ints
     ended: Ints
     asks_cores: Bools
+    back_s: Floats
+    answer_s: Floats
 
 
 def new_desks(services: Services, sites: Ints, seed: int, requests: int = 16) -> Desks:
@@ -94,7 +86,9 @@ def new_desks(services: Services, sites: Ints, seed: int, requests: int = 16) ->
     service_s = np.tile(services.service_s, (count, 1))
     arrived, ended = np.zeros((count, kinds), np.int64), np.zeros((count, len(OUTCOMES), kinds), np.int64)
     none, nobody = np.zeros((count, 0), dtype=np.int64), records((count, 0), REPLICA)
-    found = Desks(system, view, desk, nobody, none, asked, service_s, arrived, ended, asks)
+    back_s = system.delay_s[sites] * (0.5 if services.spec.answers else 0.0)
+    answer_s = 8.0 * services.answer_bytes / system.rate_bps[sites][:, :, None]
+    found = Desks(system, view, desk, nobody, none, asked, service_s, arrived, ended, asks, back_s, answer_s)
     return with_replicas(found, 8)
 
 

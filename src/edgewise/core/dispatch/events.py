@@ -137,27 +137,14 @@ class Release:
 Command = Bind | Refuse | Release
 
 
-class Needs(NamedTuple):
-    """What a request states of itself, as KaiS's do: time on a replica, cores and memory meanwhile."""
-
-    service_s: float
-    cpu_cores: float
-    memory_bytes: float
-
-
 class RequestArrived(NamedTuple):
-    """A request of a service came to the site; its number is new.
-
-    Attributes:
-        needs: what it states itself, else what is usual of its service.
-    """
+    """A request of a service came to the site; its number is new."""
 
     time_s: float
     request: int
     service: int
     deadline_s: float
     size_bytes: float
-    needs: Needs | None = None
 
 
 class RequestAgain(NamedTuple):

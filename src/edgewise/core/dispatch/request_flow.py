@@ -32,18 +32,14 @@ def come(
     place: tuple[int, int],
     times: tuple[float, float],
     size_bytes: float,
-    stated: bool,
-    needs: tuple[float, float, float],
 ) -> int:
     """A request comes, a row of `asked` that was nobody's; what is to be done.
 
     Args:
         place: desk and service. times: it comes; its deadline.
-        stated: whether it says itself what it needs. needs: as `needs_of`.
     """
     a, (d, s), (now_s, deadline_s) = x.asked[i], place, times
-    a.desk, a.service, a.deadline_s, a.size_bytes, a.stated = d, s, deadline_s, size_bytes, stated
-    a.service_s, a.cpu_cores, a.memory_bytes = needs
+    a.desk, a.service, a.deadline_s, a.size_bytes = d, s, deadline_s, size_bytes
     a.known, a.replica, a.lost, a.alone = 1, -1, 0, 0
     x.desk[d].undecided += 1
     x.arrived[d, s] += 1
@@ -81,6 +77,7 @@ def obey(x: Desks, i: int, station: int, now_s: float) -> int:
     best = least_at(x, i, station)
     r = x.replica[a.desk, best]
     a.replica, a.sent_s, a.alone = best, now_s, r.mine + r.others == 0
+    a.begin_by_s = a.deadline_s - x.service_s[a.desk, a.service] - back_of(x, i, r.station)
     r.mine += 1
     desk.undecided -= 1
     if a.lost:
@@ -134,24 +131,22 @@ def look(x: Desks, i: int, now_s: float) -> int:
     if not found:
         return NOBODY
     count_all(x, d, now_s)
-    service_s, cores, memory_bytes = needs_of(x, i)
+    service_s = x.service_s[d, s]
     if too_late(x.system.drops, now_s + way_of(x, i), service_s, a.deadline_s):
         return TOO_LATE
     head = x.seen.site[d, x.desk[d].site]
     head.head, head.head_service, head.site_queue = 0, s, x.desk[d].undecided
     head.head_deadline_s, head.head_service_s = a.deadline_s, service_s
-    head.head_cpu_cores = cores if x.asks_cores[s] else 0.0
-    head.head_memory_bytes, head.head_payload_bytes = memory_bytes, a.size_bytes
+    head.head_cpu_cores = x.system.service_cpu_cores[s] if x.asks_cores[s] else 0.0
+    head.head_memory_bytes, head.head_payload_bytes = 0.0, a.size_bytes
     return ASK
 
 
 @kernel
-def needs_of(x: Desks, i: int) -> tuple[float, float, float]:
-    """Time on a replica, cores and memory: what a request states, else what is usual of its service."""
+def back_of(x: Desks, i: int, station: int) -> float:
+    """Time that the answer to a request needs from a station: its way, and to send it over a free link."""
     a = x.asked[i]
-    if a.stated:
-        return a.service_s, a.cpu_cores, a.memory_bytes
-    return x.service_s[a.desk, a.service], x.system.service_cpu_cores[a.service], 0.0
+    return float(x.back_s[a.desk, station] + x.answer_s[a.desk, station, a.service])
 
 
 @kernel
@@ -191,11 +186,12 @@ def learn(x: Desks, i: int, now_s: float, answered: bool, took_s: float) -> None
     """How long requests take on replicas, and their way to the cloud, by one that was answered."""
     a = x.asked[i]
     d = a.desk
-    if answered and a.alone and not a.stated and took_s > 0.0:
+    if answered and a.alone and took_s > 0.0:
         x.service_s[d, a.service] += WEIGHT * (took_s - x.service_s[d, a.service])
     if answered and x.replica[d, a.replica].station == CLOUD:
         world = x.seen.world[d]
-        ways_s = max(now_s - a.sent_s - took_s - 8.0 * a.size_bytes / x.system.wan_bps, 0.0)
+        sent_s = 8.0 * a.size_bytes / x.system.rate_bps[x.desk[d].site, CLOUD]
+        ways_s = max(now_s - a.sent_s - took_s - sent_s, 0.0)
         world.cloud_delay_s += WEIGHT * (ways_s - world.cloud_delay_s)
 
 

@@ -47,10 +47,8 @@ def possible(view: ReplicaView, world: int, b: int, k: int) -> bool:
 @inner
 def way_s(system: System, cloud_delay_s: float, b: int, k: int, size_bytes: float) -> float:
     """Time from site b to station k: the delay, to the cloud as last measured, and the transfer."""
-    bits = 8.0 * size_bytes
-    return float(
-        cloud_delay_s + bits / system.wan_bps if k == CLOUD else system.delay_s[b, k] + bits / system.lan_bps
-    )
+    delay_s = cloud_delay_s if k == CLOUD else system.delay_s[b, k]
+    return float(delay_s + 8.0 * size_bytes / system.rate_bps[b, k])
 
 
 @inner
@@ -63,11 +61,11 @@ def least_way_s(
         anywhere: the frozen settings of KaiS: to the nearest of all stations over the fastest link, as if
             each had a replica and the delay to the cloud were its mean.
     """
-    least_s = np.inf
+    least_s, most_bps = np.inf, 0.0
     if anywhere:
         for k in range(system.delay_s.shape[1]):
-            least_s = min(least_s, system.delay_s[b, k])
-        return float(least_s + 8.0 * size_bytes / max(system.lan_bps, system.wan_bps))
+            least_s, most_bps = min(least_s, system.delay_s[b, k]), max(most_bps, system.rate_bps[b, k])
+        return float(least_s + 8.0 * size_bytes / most_bps)
     for k in range(view.replicas.shape[1]):
         if stays(view, world, k, s):
             least_s = min(least_s, way_s(system, view.world[world].cloud_delay_s, b, k, size_bytes))

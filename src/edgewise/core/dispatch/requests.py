@@ -23,7 +23,6 @@ from edgewise.arrays import Floats, Ints, figure
 from edgewise.core.dispatch import desks, request_flow as flow
 from edgewise.core.dispatch.events import (
     Drop,
-    Needs,
     ReplicaChanged,
     ReplicaForgotten,
     ReplicaTold,
@@ -287,10 +286,8 @@ class RequestCore:
 
     def _come(self, event: RequestArrived) -> int:
         row = self._rows[event.request] = self.room.take_request()
-        needs = event.needs or Needs(0.0, 0.0, 0.0)
         what = (self._d, event.service), (event.time_s, event.deadline_s), event.size_bytes
-        stated = needs.service_s, needs.cpu_cores, needs.memory_bytes
-        return flow.come(self.room.desks, row, *what, event.needs is not None, stated)
+        return flow.come(self.room.desks, row, *what)
 
     def _change(self, event: ReplicaChanged) -> None:
         replica = self.replicas.get(event.name)
@@ -306,6 +303,17 @@ class RequestCore:
             replica.wanted = 0
         else:
             self.room.drop_replica(self._d, self.replicas.pop(replica.name).row)
+
+    def reserve_s(self, number: int, there: bool) -> float:
+        """Of the time that a request has which was sent, what its work and its answer's way need.
+
+        Args:
+            there: its own way there as well.
+        """
+        x, asked = self.room.desks, self.room.desks.asked[self._rows[number]]
+        station = x.replica[self._d, asked.replica].station
+        way_s = x.system.delay_s[self.site, station] - x.back_s[self._d, station] if there else 0.0
+        return float(asked.deadline_s - asked.begin_by_s + way_s)
 
     def validate(self) -> None:
         """Check every invariant; tests call it at teardown."""
@@ -366,7 +374,7 @@ class RequestCore:
             case flow.NOBODY:
                 name = self.services.names[asked.service]
                 return [Drop(number, f"no replica of {name!r} is up", late=False)]
-        need_s, left_s = flow.needs_of(x, row)[0] + flow.way_of(x, row), asked.deadline_s
+        need_s, left_s = float(self.service_s[asked.service]) + flow.way_of(x, row), asked.deadline_s
         return [Drop(number, _why(need_s, float(left_s) - self.now_s), late=True)]
 
     def station(self) -> int:

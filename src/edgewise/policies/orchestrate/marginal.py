@@ -169,7 +169,7 @@ def plan(system: System, view: ReplicaView, world: int, empty: Draft, commands: 
     """Fill (MOST, 2) commands of a world, with load, times and terms of a plan; how many."""
     p, v, x = held(system), held(view), held(empty)
     as_it_is(p, v, world, x)
-    budget = x.terms[5] * system.wan_bps / 8.0 * system.slot_s * system.frame_slots
+    budget = x.terms[5] * system.rate_bps[:, 0].min() / 8.0 * system.slot_s * system.frame_slots
     count = 0
     while count < MOST:
         n, s, lack = best_addition(p, v, world, x, budget)

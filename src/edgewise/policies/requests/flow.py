@@ -247,7 +247,7 @@ class ShadowDispatch(RequestDispatch):
         columns = np.concatenate([np.arange(s.size), edge, np.flatnonzero(k == 0)])
         work = (time_s * system.service_cpu_cores)[s[edge]]
         values = np.concatenate([np.ones(s.size), work, np.full((k == 0).sum(), 8.0 * payload_bytes)])
-        limit = np.concatenate([rate, [system.wan_bps], cores[1:]])
+        limit = np.concatenate([rate, [system.rate_bps[:, 0].min()], cores[1:]])
         found = linprog(
             -np.where(k == 0, CLOUD_WORTH, 1.0),
             A_ub=coo_matrix((values, (rows, columns)), shape=(limit.size, s.size)),

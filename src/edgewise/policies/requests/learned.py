@@ -68,7 +68,8 @@ def golden_system(services: int, site_of: Ints) -> System:
         replica_cpu_cores=np.zeros(services), layer_bytes=np.append(_draws(5, (services,), 1e8, 2e9), 1e8),
         needs_layer=layers, initial=np.zeros((nodes, services), dtype=np.int64),
         delay_s=np.concatenate([np.full((sites, 1), 0.05), _draws(6, (sites, nodes), 0.001, 0.02)], axis=1),
-        lan_bps=1e9, wan_bps=1e8, wan_deviation_s=0.0, start_delay_s=2.0, service_deviation=0.0,
+        rate_bps=np.concatenate([np.full((sites, 1), 1e8), np.full((sites, nodes), 1e9)], axis=1),
+        deviation_s=np.zeros((sites, nodes + 1)), start_delay_s=2.0, service_deviation=0.0,
         returns_cpu=True, drops=True,
     )  # fmt: skip
 

@@ -305,9 +305,7 @@ class RequestWork:
         core, services = self._core, self._services
         station = core.replicas[name].station
         self._name, query.began_s = name, clock.monotonic_s()
-        left = 0.5 if services.emulated else 1.0  # of the ways there and back
-        ways_s = left * float(core.services.system.delay_s[core.site, station])
-        query.reserve_s = float(core.service_s[self._service]) + ways_s
+        query.reserve_s = core.reserve_s(self._number, there=not services.emulated)
         if name in services.cloud:
             self._session.request_sent(services.cloud[name], len(query.body))
         cluster = core.services.clusters[station]

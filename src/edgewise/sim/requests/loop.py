@@ -39,7 +39,7 @@ from edgewise.sim.requests.state import (
     Stop,
 )
 from edgewise.sim.slots import replica_state as k
-from edgewise.sim.slots.replica_kernels import cloud_noise_s
+from edgewise.sim.slots.replica_kernels import noise_s
 
 THERE, DECIDE, SETTLE, HEAR, ROOM, LINKS, NOTED = (int(stop) for stop in list(Stop)[:7])
 AT_SITE, SENT = k.AT_SITE, k.SENT
@@ -138,8 +138,8 @@ def arrive(x: RequestRun, on: OnWire, i: int) -> int:
     r = x.request[i]
     r.state = AT_SITE
     count(x, CAME, 1.0)
-    times, needs = (x.clock[0].now_s, r.deadline_s), (r.service_s, r.cpu_cores, r.memory_bytes)
-    said = flow.come(x.desks, i, (r.site, r.service), times, r.payload_bytes, True, needs)
+    times = x.clock[0].now_s, r.deadline_s
+    said = flow.come(x.desks, i, (r.site, r.service), times, r.payload_bytes)
     return follow(x, on, i, ARRIVED, said)
 
 
@@ -190,10 +190,9 @@ def send(x: RequestRun, on: OnWire, i: int, server: int) -> None:
     """The queue of the link, then the delay, as in the engine of slots; or over links of all work."""
     c, r, system = x.clock[0], x.request[i], x.desks.system
     b, station, bits = r.site, x.server[server].station, 8.0 * r.payload_bytes
-    delay_s = system.delay_s[b, station] - x.back_s[b, station]
-    if station == CLOUD:
-        noise_s = cloud_noise_s(system.wan_deviation_s, c.seed, int(c.now_s / system.slot_s))
-        delay_s = max(0.0, delay_s + noise_s)
+    number = 0 if station == CLOUD else 1 + b * system.delay_s.shape[1] + station
+    differs_s = noise_s(system.deviation_s[b, station], c.seed, number, int(c.now_s / system.slot_s))
+    delay_s = max(0.0, system.delay_s[b, station] - x.desks.back_s[b, station] + differs_s)
     own = station != CLOUD and system.site_of[station - 1] == b
     count(x, LOCAL_BYTES if own else FORWARDED_BYTES, r.payload_bytes)
     r.state, r.station, x.stands[i].server = SENT, station, server
@@ -201,10 +200,10 @@ def send(x: RequestRun, on: OnWire, i: int, server: int) -> None:
         riders.send(on, i, x.route[0, b, station], c.now_s, delay_s, bits)
         return
     if station == CLOUD:
-        sent_s = max(c.now_s, c.up_free_s) + bits / system.wan_bps
+        sent_s = max(c.now_s, c.up_free_s) + bits / system.rate_bps[b, station]
         c.up_free_s = sent_s
     else:
-        sent_s = max(c.now_s, x.lan_free_s[b]) + bits / system.lan_bps
+        sent_s = max(c.now_s, x.lan_free_s[b]) + bits / system.rate_bps[b, station]
         x.lan_free_s[b] = sent_s
     push(x, sent_s + delay_s, REACHED, i)
 

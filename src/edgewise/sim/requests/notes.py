@@ -5,7 +5,6 @@ from __future__ import annotations
 from edgewise.core.dispatch import request_flow as flow
 from edgewise.core.dispatch.events import (
     Drop,
-    Needs,
     ReplicaTold,
     RequestAgain,
     RequestArrived,
@@ -57,6 +56,5 @@ def _note(
     if kind != ARRIVED:
         return d, RequestAgain(at_s, i), commands
     r = run.request[i]
-    needs = Needs(float(r.service_s), float(r.cpu_cores), float(r.memory_bytes))
-    what = int(r.service), float(r.deadline_s), float(r.payload_bytes), needs
+    what = int(r.service), float(r.deadline_s), float(r.payload_bytes)
     return d, RequestArrived(at_s, i, *what), commands

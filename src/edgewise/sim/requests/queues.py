@@ -211,8 +211,7 @@ class ReplicaQueues:
         run, guests = self.run, self._guests
         assert guests is not None, "whose worker it is has guests"
         r, worker = run.request[i], int(run.server[run.stands[i].server].worker)
-        back_s = float(run.back_s[r.site, CLOUD] + run.answer_s[r.service, CLOUD])
-        begin_by_s = float(r.deadline_s) + SLACK_S - float(r.service_s) - back_s
+        begin_by_s = float(run.desks.asked[i].begin_by_s) + SLACK_S
         took_s = varied_s(self.system.service_deviation, run.clock[0].seed, i, float(r.service_s))
         guests.come(i, worker, self.now_s, took_s, begin_by_s if self.system.drops else math.inf)
 
@@ -327,9 +326,8 @@ class ReplicaQueues:
             if layer not in layers:
                 size_bytes = float(system.layer_bytes[layer])
                 self.image_bytes += size_bytes
-                begin_s = max(self.now_s, self._down_free_s)
-                self._down_free_s = begin_s + 8.0 * size_bytes / system.wan_bps
-                site = int(system.site_of[node])
+                site, begin_s = int(system.site_of[node]), max(self.now_s, self._down_free_s)
+                self._down_free_s = begin_s + 8.0 * size_bytes / float(system.rate_bps[site, CLOUD])
                 got_s = after_outages(begin_s, self._down_free_s, self._outages.get(site, ()))
                 layers[layer] = got_s + float(system.delay_s[site, CLOUD])
             there_s = max(there_s, layers[layer])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from edgewise.core.compiled import held, kernel
 from edgewise.core.dispatch.desks import DROPPED
 from edgewise.core.dispatch.request_flow import ANSWERED as DONE, LOST
-from edgewise.core.dispatch.request_rules import CLOUD, in_time, too_late
+from edgewise.core.dispatch.request_rules import CLOUD, in_time
 from edgewise.core.ledger import has_room
 from edgewise.sim.links import riders
 from edgewise.sim.links.riders import OnWire
@@ -96,10 +96,8 @@ def begin(x: RequestRun, station: int) -> None:
 
 @kernel
 def is_late(x: RequestRun, i: int) -> bool:
-    """Whether a request could not end in time if it began now."""
-    r, station = x.request[i], x.request[i].station
-    back_s = x.back_s[r.site, station] + x.answer_s[r.service, station]
-    return too_late(x.desks.system.drops, x.clock[0].now_s + back_s, r.service_s, r.deadline_s)
+    """Whether a request could not end in time if it began now, as its site said when it sent it."""
+    return x.desks.system.drops and not in_time(x.clock[0].now_s, x.desks.asked[i].begin_by_s)
 
 
 @kernel
@@ -163,13 +161,13 @@ def left(x: RequestRun, i: int, at_s: float, dropped: bool, queued: int) -> None
 def reply(x: RequestRun, on: OnWire, i: int) -> None:
     """The answer to a request goes back."""
     c, r, at, station = x.clock[0], x.request[i], x.stands[i], x.request[i].station
-    took_s, back_s, bits = c.now_s - r.ready_s, x.back_s[r.site, station], x.answer_bits[r.service]
+    took_s, back_s, bits = c.now_s - r.ready_s, x.desks.back_s[r.site, station], x.answer_bits[r.service]
     if c.wired and bits > 0.0:
         s = x.server[at.server]
         r.state, at.back, at.took_s, at.queued = SENT, 1, took_s, s.waiting + s.working
         riders.send(on, i, x.route[1, r.site, station], c.now_s, back_s, bits)
     else:
-        end_s = c.now_s + x.answer_s[r.service, station] + back_s
+        end_s = c.now_s + x.desks.answer_s[r.site, station, r.service] + back_s
         r.state = SENT
         if end_s < c.end_s:  # else it is on its way back when the run ends
             judge(x, i, end_s)
@@ -207,7 +205,7 @@ def leave(x: RequestRun, i: int, how: int) -> None:
         drop(x, i)
     else:
         r.state = SENT
-    hear_back(x, i, x.clock[0].now_s + x.back_s[r.site, station], how, 0.0)
+    hear_back(x, i, x.clock[0].now_s + x.desks.back_s[r.site, station], how, 0.0)
 
 
 @kernel

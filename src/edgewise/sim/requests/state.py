@@ -10,7 +10,6 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints, Records, records
 from edgewise.core.dispatch.desks import Desks
-from edgewise.core.dispatch.request_rules import CLOUD
 from edgewise.model.services import Services
 from edgewise.sim.slots.replica_state import COLUMNS, WORKED_ON
 
@@ -80,10 +79,9 @@ class RequestRun(NamedTuple):
     stands; stands: (R,) STANDS. server: (P,) SERVER; alive: (P,) those that there are, oldest first.
     server_of: (B, .) replica of each row of a desk, and row_of: (B, P) the other way, -1. first: (K,) who
     waits first, by deadline. due: (K,) whether a queue is to be gone through. down: (K,). free, has: (M, 2)
-    cores and memory. holds: (S, 2) those of a replica. lan_free_s: (B,). back_s: (B, K) an answer's way.
-    answer_bits: (S,); answer_s: (S, K) to send one where nothing else is sent. route: (2, B, K) there and
-    back. worked_s: (S, K) of replicas on requests. tally: (F, COLUMNS). told: (news, P) TOLD; tellers: how
-    many of each. notes: (.,) NOTE; of no size where nobody reads them. memory: of the sites' rule.
+    cores and memory. holds: (S, 2) those of a replica. lan_free_s: (B,). answer_bits: (S,). route: (2, B, K)
+    there and back. worked_s: (S, K) of replicas on requests. tally: (F, COLUMNS). told: (news, P) TOLD;
+    tellers: how many of each. notes: (.,) NOTE; of no size where nobody reads them. memory: of the rule.
     """
 
     desks: Desks
@@ -102,9 +100,7 @@ class RequestRun(NamedTuple):
     has: Floats
     holds: Floats
     lan_free_s: Floats
-    back_s: Floats
     answer_bits: Floats
-    answer_s: Floats
     route: Ints
     worked_s: Floats
     tally: Floats
@@ -137,16 +133,13 @@ def new_run(
     clock["end_s"] = frames * clock["frame_s"]
     unknown = np.zeros((system.sites, 0), dtype=np.int64)
     has = np.stack([system.cpu_cores, system.memory_bytes], axis=1)
-    back_s = 0.5 * system.delay_s if services.spec.answers else np.zeros_like(system.delay_s)
-    bits, rate_bps = 8.0 * services.answer_bytes, np.full(stations, system.lan_bps)
-    rate_bps[CLOUD] = system.wan_bps
     news = 3 + math.ceil(times["lag_s"] / times["period_s"])
     return RequestRun(
         desks, clock, records((64,), EVENT), rows, records(rows.shape, STANDS), records((0,), SERVER),
         np.zeros(0, dtype=np.int64), unknown, unknown,
         np.full(stations, NONE), np.zeros(stations, np.bool_), np.zeros(stations, np.bool_),
-        has.copy(), has, np.ascontiguousarray(system.replica_holds[:, ::-1]), np.zeros(system.sites), back_s,
-        bits, bits[:, None] / rate_bps,
+        has.copy(), has, np.ascontiguousarray(system.replica_holds[:, ::-1]), np.zeros(system.sites),
+        8.0 * services.answer_bytes,
         np.zeros((2, *system.delay_s.shape), np.int64), np.zeros((system.services, stations)),
         np.zeros((frames, COLUMNS)), records((news, 0), TOLD), np.zeros(news, np.int64),
         records((notes,), NOTE), memory,

@@ -98,11 +98,11 @@ def show_head(x: ReplicaBatch, world: int, b: int) -> None:
 
 
 @inner
-def cloud_noise_s(deviation_s: float, seed: Any, slot: int) -> float:
-    """What this slot's delay to the cloud differs from its mean."""
+def noise_s(deviation_s: float, seed: Any, number: int, slot: int) -> float:
+    """What this slot's delay of a way differs from its mean; `number` is the way's, 0 those to the cloud."""
     if deviation_s == 0.0:
         return 0.0
-    return deviation_s * normal_of(seed, NETWORK, 0, slot)
+    return deviation_s * normal_of(seed, NETWORK, number, slot)
 
 
 @inner
@@ -121,13 +121,13 @@ def send(system: System, x: ReplicaBatch, world: int, b: int, k: int, slot: int)
     r = x.truth.request[world, site.begin].order
     request = x.truth.request[world, r]
     site.begin += 1
-    delay_s = system.delay_s[b, k]
+    delay_s, took_s = system.delay_s[b, k], 8.0 * request.payload_bytes / system.rate_bps[b, k]
     if k == 0:
-        sent_s = max(now_s, links.up_free_s) + 8.0 * request.payload_bytes / system.wan_bps
+        sent_s = max(now_s, links.up_free_s) + took_s
         links.up_free_s = sent_s
-        delay_s = max(0.0, delay_s + cloud_noise_s(system.wan_deviation_s, links.seed, slot))
+        delay_s = max(0.0, delay_s + noise_s(system.deviation_s[b, k], links.seed, 0, slot))
     else:
-        sent_s = max(now_s, site.lan_free_s) + 8.0 * request.payload_bytes / system.lan_bps
+        sent_s = max(now_s, site.lan_free_s) + took_s
         site.lan_free_s = sent_s
     own = k > 0 and system.site_of[k - 1] == b
     column = LOCAL_BYTES if own else FORWARDED_BYTES

@@ -16,7 +16,7 @@ from edgewise.core.orchestrate.counting import AT_ONCE, NOTHING, keeps, may_chan
 from edgewise.model.orchestration import System
 from edgewise.policies.requests.features import by_weights
 from edgewise.policies.requests.rules import at_sites, by_rule, rule_at_sites, weights_at_sites
-from edgewise.sim.slots.replica_kernels import arrive, cloud_noise_s, hold_replica, imbalance, send, work
+from edgewise.sim.slots.replica_kernels import arrive, hold_replica, imbalance, noise_s, send, work
 from edgewise.sim.slots.replica_state import IMAGE_BYTES, ReplicaBatch, Truth
 
 
@@ -40,8 +40,9 @@ def begin_slot(system: System, x: ReplicaBatch, world: int, slot: int) -> None:
     mean_s = 0.0
     for b in range(system.delay_s.shape[0]):
         mean_s += system.delay_s[b, 0] / system.delay_s.shape[0]
-    noise_s = cloud_noise_s(system.wan_deviation_s, x.truth.links[world].seed, slot - 1) if slot > 0 else 0.0
-    clock.cloud_delay_s = max(0.0, mean_s + noise_s) + max(0.0, x.truth.links[world].up_free_s - now_s)
+    seed, deviation_s = x.truth.links[world].seed, system.deviation_s[0, 0]
+    differs_s = noise_s(deviation_s, seed, 0, slot - 1) if slot > 0 else 0.0
+    clock.cloud_delay_s = max(0.0, mean_s + differs_s) + max(0.0, x.truth.links[world].up_free_s - now_s)
 
 
 @inner
@@ -228,7 +229,8 @@ def add(system: System, x: ReplicaBatch, world: int, k: int, service: int, slot:
 def pull(system: System, x: ReplicaBatch, world: int, k: int, service: int, slot: int) -> float:
     """Pull the layers that station k lacks over the shared way from the cloud; when the image is there."""
     links, now_s = x.truth.links[world], slot * system.slot_s
-    there_s, delay_s = now_s, system.delay_s[system.site_of[k - 1], 0]
+    site, there_s = system.site_of[k - 1], now_s
+    delay_s = system.delay_s[site, 0]
     for i in range(system.layer_bytes.size):
         if not system.needs_layer[service, i]:
             continue
@@ -238,7 +240,7 @@ def pull(system: System, x: ReplicaBatch, world: int, k: int, service: int, slot
             layer.on_disk = 1
             x.seen.free_disk_bytes[world, k] -= size_bytes
             x.truth.tally[world, slot // system.frame_slots, IMAGE_BYTES] += size_bytes
-            links.down_free_s = max(now_s, links.down_free_s) + 8.0 * size_bytes / system.wan_bps
+            links.down_free_s = max(now_s, links.down_free_s) + 8.0 * size_bytes / system.rate_bps[site, 0]
             layer.ready_s = links.down_free_s + delay_s
         there_s = max(there_s, layer.ready_s)
     return there_s
