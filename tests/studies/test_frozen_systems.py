@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from edgewise.config import load_scenario
 from edgewise.model.orchestration import System
 from edgewise.model.services import services_of
 from edgewise.workloads.services import simulated_services
-from edgewise_studies.training.kais.settings import setting, whole_description
+from edgewise_studies.training.kais.settings import as_frozen, setting, whole_description
 
 RECORDED = json.loads((Path(__file__).parent / "frozen_systems.json").read_text())
 # The live reader left out the deviation of the way to the cloud; nothing that runs live reads it.
@@ -27,11 +26,7 @@ def _sha(data: bytes) -> str:
 
 
 def _hashes(system: System) -> dict[str, str]:
-    fields = system._asdict()
-    assert not fields.pop("replica_cpu_cores").any(), "requests hold cores, as all did that was frozen"
-    fields["wan_bps"], fields["lan_bps"] = _one(system.rate_bps[:, 0]), _one(system.rate_bps[:, 1:])
-    fields["wan_deviation_s"] = _one(system.deviation_s[:, 0])
-    assert not fields.pop("deviation_s")[:, 1:].any() and fields.pop("rate_bps") is not None
+    fields = as_frozen(system)
     arrays = {name: np.ascontiguousarray(value) for name, value in fields.items()}
     shapes = {name: np.shape(value) for name, value in fields.items()}
     return {
@@ -40,17 +35,11 @@ def _hashes(system: System) -> dict[str, str]:
     }
 
 
-def _one(values: Any) -> float:
-    """What all are, as it was when these were frozen."""
-    (found,) = set(values.ravel().tolist())
-    return float(found)
-
-
 @pytest.mark.parametrize("name", RECORDED["systems"])
 def test_scenarios_give_the_systems_of_the_old_readers(name: str) -> None:
     system = simulated_services(load_scenario(name)).system
     mended = MENDED.get(name, {})
-    assert {key: getattr(system, key) for key in mended} == mended
+    assert {key: as_frozen(system)[key] for key in mended} == mended
     found = _hashes(system)
     assert [key for key in found if found[key] != RECORDED["systems"][name][key]] == list(mended)
 

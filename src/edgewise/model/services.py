@@ -22,7 +22,7 @@ from edgewise.model.grammar.services import (
 from edgewise.model.kinds import meant, places_named
 from edgewise.model.orchestration import System
 from edgewise.model.problems import known, unique
-from edgewise.model.topology import Catalog, Node, Resources, Topology, have_room
+from edgewise.model.topology import Catalog, Node, Profile, Resources, Topology, have_room
 from edgewise.model.work import variant_holds
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Services:
         cloud: (S,) workers of each service in the cloud.
         holds: (S,) what a replica holds while it lives.
         service_s: (S,) mean time on a replica, by the variant's profile at its largest payload.
+        least_s: (S,) time that nine of ten requests take at least, of those with the least payload.
         deadline_s: (S,) of requests that state none.
         answer_bytes: (S,) of an answer.
     """
@@ -57,6 +58,7 @@ class Services:
     cloud: tuple[tuple[str, ...], ...]
     holds: tuple[Resources, ...]
     service_s: Floats
+    least_s: Floats
     deadline_s: Floats
     answer_bytes: Floats
 
@@ -97,9 +99,15 @@ def services_of(scenario: "Scenario") -> Services | None:
         cloud=cloud_workers(spec, topology, [variant.name for variant in variants]),
         holds=tuple(variant_holds(variant).resources for variant in variants),
         service_s=np.array([variant.profile.delay_s(variant.largest_bytes) for variant in variants]),
+        least_s=np.array([_nine_of_ten_s(variant.profile) for variant in variants]),
         deadline_s=np.array([service.deadline_s for service in offered]),
         answer_bytes=answers_of(spec, scenario.catalog),
     )
+
+
+def _nine_of_ten_s(profile: Profile) -> float:
+    """What nine of ten runs take at least, without payload."""
+    return profile.delay_s(0.0) * max(1.0 - 1.2816 * profile.deviation, 0.0)
 
 
 def cloud_workers(

@@ -122,6 +122,8 @@ def services_at_sites(scenario: Scenario, given: SimulatedServices, shared: Cont
         np.bincount(seen.service[0], values[0], system.services) / np.maximum(number, 1)
         for values in (seen.deadline_s - seen.arrival_s, seen.service_s())
     )
+    least_s = [np.quantile(took_s, 0.1) if (took_s := seen.service_s()[0][seen.service[0] == s]).size else 0.0
+               for s in range(system.services)]  # fmt: skip
     return Services(
         spec=spec,
         system=system,
@@ -133,6 +135,7 @@ def services_at_sites(scenario: Scenario, given: SimulatedServices, shared: Cont
         ),
         holds=tuple(map(Resources, system.service_cpu_cores.tolist(), system.service_memory_bytes.tolist())),
         service_s=service_s,
+        least_s=np.array(least_s),
         deadline_s=deadline_s,
         answer_bytes=answers_of(spec, scenario.catalog) if have_answers(spec) else np.zeros(system.services),
     )

@@ -51,7 +51,7 @@ class Desks(NamedTuple):
 
     seen: what their policies see, a world for each. desk: (D,) DESK. replica: (D, P) REPLICA. order: (D, P)
     rows of replicas that are known, as they came to be. asked: (A,) ASKED. service_s: (D, S) measured mean
-    time of a request on a replica. arrived: (D, S) and ended: (D, outcomes, S) requests. asks_cores: (S,)
+    time of a request on a replica, and least_s: what nine of ten take at least. arrived: (D, S) and ended: (D, outcomes, S) requests. asks_cores: (S,)
     whether a request holds cores beside its replica's. back_s: (D, K) way of an answer from each station;
     answer_s: (D, K, S) to send one over a link where nothing else is sent.
     """
@@ -63,6 +63,7 @@ class Desks(NamedTuple):
     order: Ints
     asked: Records
     service_s: Floats
+    least_s: Floats
     arrived: Ints
     ended: Ints
     asks_cores: Bools
@@ -83,12 +84,14 @@ def new_desks(services: Services, sites: Ints, seed: int, requests: int = 16) ->
     desk, asked = records((count,), DESK), records((requests,), ASKED)
     desk["site"], asked["replica"] = sites, -1
     asks = np.array([request_cores(system, s, 1.0) for s in range(kinds)]) > 0.0
-    service_s = np.tile(services.service_s, (count, 1))
+    service_s, least_s = (np.tile(each, (count, 1)) for each in (services.service_s, services.least_s))
     arrived, ended = np.zeros((count, kinds), np.int64), np.zeros((count, len(OUTCOMES), kinds), np.int64)
     none, nobody = np.zeros((count, 0), dtype=np.int64), records((count, 0), REPLICA)
     back_s = system.delay_s[sites] * (0.5 if services.spec.answers else 0.0)
     answer_s = 8.0 * services.answer_bytes / system.rate_bps[sites][:, :, None]
-    found = Desks(system, view, desk, nobody, none, asked, service_s, arrived, ended, asks, back_s, answer_s)
+    found = Desks(
+        system, view, desk, nobody, none, asked, service_s, least_s, arrived, ended, asks, back_s, answer_s
+    )
     return with_replicas(found, 8)
 
 

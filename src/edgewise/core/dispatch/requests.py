@@ -374,7 +374,7 @@ class RequestCore:
             case flow.NOBODY:
                 name = self.services.names[asked.service]
                 return [Drop(number, f"no replica of {name!r} is up", late=False)]
-        need_s, left_s = float(self.service_s[asked.service]) + flow.way_of(x, row), asked.deadline_s
+        need_s, left_s = float(x.least_s[self._d, asked.service]) + flow.way_of(x, row), asked.deadline_s
         return [Drop(number, _why(need_s, float(left_s) - self.now_s), late=True)]
 
     def station(self) -> int:

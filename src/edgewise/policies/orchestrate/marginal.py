@@ -164,12 +164,21 @@ class Draft(NamedTuple):
     planned: Any
 
 
+@inner
+def least_to_cloud_bps(system: System) -> float:
+    """Of all sites."""
+    least_bps = system.rate_bps[0, 0]
+    for b in range(1, system.rate_bps.shape[0]):
+        least_bps = min(least_bps, system.rate_bps[b, 0])
+    return float(least_bps)
+
+
 @kernel(allocates=False)
 def plan(system: System, view: ReplicaView, world: int, empty: Draft, commands: Any) -> int:
     """Fill (MOST, 2) commands of a world, with load, times and terms of a plan; how many."""
     p, v, x = held(system), held(view), held(empty)
     as_it_is(p, v, world, x)
-    budget = x.terms[5] * system.rate_bps[:, 0].min() / 8.0 * system.slot_s * system.frame_slots
+    budget = x.terms[5] * least_to_cloud_bps(system) / 8.0 * system.slot_s * system.frame_slots
     count = 0
     while count < MOST:
         n, s, lack = best_addition(p, v, world, x, budget)

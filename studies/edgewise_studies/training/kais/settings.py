@@ -121,10 +121,24 @@ def whole_description(name: str) -> dict[str, object]:
 
 
 def _arrays(name: str) -> dict[str, Floats]:
-    """A setting's arrays; what replicas hold of cores, nothing here, came after they were frozen."""
-    fields = setting(name).system._asdict()
-    del fields["replica_cpu_cores"]
-    return {key: np.asarray(part, dtype=np.float64) for key, part in fields.items()}
+    """A setting's arrays, as they were frozen."""
+    return {key: np.asarray(part, dtype=np.float64) for key, part in as_frozen(setting(name).system).items()}
+
+
+def as_frozen(system: System) -> dict[str, Any]:
+    """A system's fields as they were when settings were frozen.
+
+    Requests held all cores then, all nodes had one rate and so had the cloud, whose delay alone varied.
+    """
+    fields = system._asdict()
+    rate_bps, deviation_s = fields.pop("rate_bps"), fields.pop("deviation_s")
+    if fields.pop("replica_cpu_cores").any() or deviation_s[:, 1:].any():
+        raise ValueError("a frozen setting has replicas that hold cores, or ways to nodes that vary")
+    one = {"lan_bps": rate_bps[:, 1:], "wan_bps": rate_bps[:, :1], "wan_deviation_s": deviation_s[:, :1]}
+    for name, values in one.items():
+        (value,) = set(values.ravel().tolist())
+        fields[name] = float(value)
+    return fields
 
 
 def evaluate(
