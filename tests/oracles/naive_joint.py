@@ -26,7 +26,7 @@ class Decided:
     Attributes:
         plane: (time, command) of replicas, pipelines and jobs.
         streams: (time, command) of `Bind`, `Release` and `Refuse`.
-        requests: by number, [(time, command, time that its site thinks that it takes)].
+        requests: by number, [(time, command, time that its site thinks that it takes at least)].
         queries: by number, servers of the tasks.
         again: by number, the same of a query that servers lost, each time.
     """

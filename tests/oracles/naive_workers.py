@@ -37,7 +37,7 @@ class NaiveWorkers:
         self.services, self.system, self.news = sites.services, sites.system, sites.news
         self.end_s = len(sites.tally) * sites.frame_s
         self.cores = [RequestCore(self.services, b, make(), seed) for b in range(self.system.sites)]
-        self.requests, self.at, self.came_s, self.usual_s, self.outcome = requests, {}, {}, {}, {}
+        self.requests, self.at, self.came_s, self.least_s, self.outcome = requests, {}, {}, {}, {}
         self.queries = [{"ok": 0, "failed": 0, "rejected": 0} for _ in trace]
         self.waiting, self.working = ([[] for _ in range(world.workers)] for _ in range(2))
         self.down, self.up_free_s, self.most = set(), 0.0, np.zeros(world.workers, dtype=int)
@@ -164,7 +164,7 @@ class NaiveWorkers:
 
     def begin_by_s(self, i):
         return (
-            self.requests[i].deadline_s + 1e-9 - self.usual_s[i] - self.back_s(i)
+            self.requests[i].deadline_s + 1e-9 - self.least_s[i] - self.back_s(i)
             if self.system.drops
             else np.inf
         )
@@ -187,7 +187,7 @@ class NaiveWorkers:
             )
             there_s = self.system.delay_s[row.site, 0] - self.back_s(i)
             self.at[i] = self.world.worker_names.index(command.replica)
-            self.usual_s[i] = float(self.cores[row.site].service_s[row.service])
+            self.least_s[i] = float(self.cores[row.site].least_s[row.service])
             self.push(self.up_free_s + there_s, REACHED, self.reach, i)
         else:
             self.outcome[i] = ("dropped", now_s)
@@ -203,7 +203,7 @@ class NaiveWorkers:
         back_s = self.back_s(i)
         if now_s >= self.end_s:
             return  # nobody looks any more
-        if how == "ended":
+        if how == "ended" and now_s + back_s < self.end_s:  # else it is on its way back when the run ends
             in_time = now_s + back_s <= self.requests[i].deadline_s + 1e-9
             self.outcome[i] = ("in_time" if in_time else "late", now_s + back_s)
         elif how == "dropped":

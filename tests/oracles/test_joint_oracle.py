@@ -50,11 +50,13 @@ def watched(data, number, policies):
 
 
 def decisions(run):
-    """By request, (time, command, what its site then thinks that it takes) of each decision on it."""
+    """By request, (time, command, what its site then thinks that it takes at least) of each decision."""
     if "services" not in run.parts:
         return {}
     sites, found, came, sent = run.parts["services"].sites, {}, {}, {}
-    usual_s = [sites.services.service_s.tolist() for _ in sites.cores]
+    usual_s, least_s = (
+        [known.tolist() for _ in sites.cores] for known in (sites.services.service_s, sites.services.least_s)
+    )
     mine, queued = ([defaultdict(int) for _ in sites.cores] for _ in range(2))
     for d, event, commands in sites.log:
         if isinstance(event, ReplicaTold):
@@ -68,12 +70,17 @@ def decisions(run):
             if event.how == "answered" and alone and event.took_s > 0.0:
                 s = came[event.request]
                 usual_s[d][s] += 0.2 * (event.took_s - usual_s[d][s])
+                step_s = 0.005 * usual_s[d][s]
+                if event.took_s < least_s[d][s]:
+                    least_s[d][s] = max(least_s[d][s] - 9 * step_s, 0.0)
+                else:
+                    least_s[d][s] = min(least_s[d][s] + step_s, event.took_s)
         if isinstance(event, RequestArrived | RequestAgain | RequestReturned) and commands:
             if isinstance(command := commands[0], Send):
                 sent[event.request] = command.replica, queued[d][command.replica] == 0
                 mine[d][command.replica] += 1
                 queued[d][command.replica] += 1
-            takes_s = usual_s[d][came[event.request]]
+            takes_s = least_s[d][came[event.request]]
             found.setdefault(event.request, []).append((event.time_s, command, takes_s))
     return found
 

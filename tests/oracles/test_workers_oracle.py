@@ -9,11 +9,12 @@ import pytest
 from naive_workers import NaiveWorkers
 
 from edgewise import policies
+from edgewise.core.dispatch.state import ELSEWHERE
 from edgewise.core.keyed import uniform
 from edgewise.model.scenario import parse_scenario
 from edgewise.sim.slots import replica_state
 from edgewise.workloads.services import simulated_services
-from joint_scenarios import held, ran, run_of
+from joint_scenarios import held, joint_run, ran, run_of, run_out
 
 NEVER_S = 1000.0  # news of what fails
 
@@ -151,3 +152,42 @@ def test_who_is_left_out_changes_the_other_there_and_only_there() -> None:
     data["streams"]["applications"][0]["deadline_s"] = 0.04
     together, alone = ran(data), {work: ran(held(data, work))[work] for work in ("streams", "services")}
     assert together == alone
+
+
+@pytest.mark.parametrize("gateways", ["one", "per_site"])
+def test_the_load_of_requests_is_left_out_of_what_streams_may_have(gateways: str) -> None:
+    """As live: measured once in a period, averaged, and others hear of it by the worker."""
+    data = world(0)
+    data["streams"]["gateways"] = gateways
+    run, told = joint_run(data, 3, True), []
+    streams, sites = run.parts["streams"].simulation, run.parts["services"].sites
+    measured = streams.measured_requests
+
+    def noted(now_s: float, load_qps: Any) -> None:
+        measured(now_s, load_qps)
+        booked = [float(core.known.real[ELSEWHERE, 0]) for core in streams.cores]
+        told.append((now_s, load_qps.copy(), booked))
+
+    sites._guests.measured = noted
+    run_out(run)
+    rows, period_s, lag_s = sites.rows, sites.news.period_s, sites.news.lag_s
+    there = streams.world
+    cost = float(there.fixed_s[0] / (there.fixed_s[0] + there.per_byte_s[0] * there.largest_bytes[0]))
+    before_s, load_qps = 0.0, np.zeros(2)
+    assert [now_s for now_s, *_ in told] == pytest.approx(
+        [k * period_s + lag_s for k in range(1, len(told) + 1)]
+    )
+    for now_s, found, booked in told:
+        for site in range(2):
+            mine = (rows["site"] == site) & (rows["arrival_s"] >= before_s) & (rows["arrival_s"] < now_s)
+            came_qps = cost * float((mine & (rows["station"] == 0)).sum()) / period_s
+            load_qps[site] += (1.0 - np.exp(-period_s / 5.0)) * (came_qps - load_qps[site])
+        assert found[:, 0] == pytest.approx(load_qps, rel=1e-9)
+        if gateways == "one":
+            assert booked == pytest.approx([load_qps.sum()])
+        else:  # the other's streams and requests, as it has heard last, and its own requests
+            assert all(each >= own - 1e-9 for each, own in zip(booked, load_qps, strict=True))
+        before_s = now_s
+    assert load_qps.min() > 0.5
+    if gateways == "per_site":
+        assert streams.granted_qps(0) >= load_qps.sum() * 0.5  # by renewals, which are 1.7 s apart

@@ -71,7 +71,7 @@ class Told(NamedTuple):
     """What gateways say that they have; (K,) each.
 
     Attributes:
-        stream, worker: numbers. load_qps: its normalised load there.
+        stream, worker: numbers; stream -1: requests, all together. load_qps: normalised load there.
         refused: written to: it does not fit.
     """
 
@@ -169,10 +169,14 @@ def release(x: Granted, w: int, gateway: int, stream: int) -> None:
 def renew(x: Granted, w: int, gateway: int, told: Told, first: int, last: int) -> None:
     """Make what is told of worker `w` from `first` to below `last` all that a gateway has there.
 
-    What it holds already, it keeps; then the rest is granted where it fits, in order, or `refused`.
+    What it holds already, it keeps; then the rest is granted where it fits, in order, or `refused`. Requests
+    are there, whether or not they fit.
     """
+    x.requests_qps[w, gateway] = 0.0
     for k in range(first, last):
-        if told.worker[k] == w:
+        if told.worker[k] == w and told.stream[k] == NOBODY:
+            x.requests_qps[w, gateway] = told.load_qps[k]
+        elif told.worker[k] == w:
             x.place[told.stream[k]] = k
     kept, kept_qps, mine = 0, 0.0, 0
     for k in range(x.entries[w]):
@@ -188,7 +192,7 @@ def renew(x: Granted, w: int, gateway: int, told: Told, first: int, last: int) -
         kept += 1
     x.entries[w], x.streams[w, gateway], x.streams_qps[w, gateway] = kept, mine, kept_qps
     for k in range(first, last):
-        if told.worker[k] == w and x.place[told.stream[k]] == k:
+        if told.worker[k] == w and told.stream[k] != NOBODY and x.place[told.stream[k]] == k:
             x.place[told.stream[k]] = NOBODY
             told.refused[k] = not grant(x, w, gateway, told.stream[k], told.load_qps[k])
 

@@ -10,11 +10,13 @@ worker that starts again hears from its gateways what they had.
 The rules are kernels (`core.grant_rules`), which the simulation calls for all workers in one compiled loop.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from edgewise.arrays import Floats
 from edgewise.core.grant_rules import (
     NOBODY,
     Granted,
@@ -30,8 +32,17 @@ from edgewise.core.grant_rules import (
     to_tell,
 )
 
+REQUESTS_S = 5.0  # over which the load of requests is averaged
+LEAST_QPS = 1e-3  # of such a load; less is none
 LEASE_S = 5.0
 RENEW_S = LEASE_S / 3.0  # so that two renewals may get lost before a gateway is forgotten
+
+
+def averaged_qps(before_qps: Floats, sent_qps: Floats, period_s: float) -> Floats:
+    """Load of requests at workers, as a gateway measures it after a period in which it sent so much."""
+    found = before_qps + (1.0 - math.exp(-period_s / REQUESTS_S)) * (sent_qps - before_qps)
+    found[found < LEAST_QPS] = 0.0
+    return found
 
 
 class Grants:
@@ -84,17 +95,16 @@ class Grants:
     ) -> list[str]:
         """Make `loads` all that a gateway has, beside its requests; returns the streams that do not fit."""
         g = self._heard(now_s, gateway)
-        numbers = np.array([self._number(gateway, stream) for stream in loads], dtype=np.int64)
+        numbers = np.array([NOBODY, *(self._number(gateway, stream) for stream in loads)], dtype=np.int64)
         told = Told(
             numbers,
             np.zeros_like(numbers),
-            np.array(list(loads.values()), dtype=np.float64),
+            np.array([requests_qps, *loads.values()], dtype=np.float64),
             np.zeros(numbers.size, dtype=np.bool_),
         )
-        self._all.requests_qps[0, g] = requests_qps
         renew(self._all, 0, g, told, 0, numbers.size)
         self._tidy()
-        return [stream for stream, refused in zip(loads, told.refused.tolist(), strict=True) if refused]
+        return [stream for stream, refused in zip(loads, told.refused[1:].tolist(), strict=True) if refused]
 
     def total_qps(self, now_s: float) -> float:
         """Load that is granted to streams, and that of requests."""

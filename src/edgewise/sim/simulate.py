@@ -21,6 +21,7 @@ from edgewise.core.dispatch.events import (
     LinkChanged,
     Measured,
     Release,
+    ReservedElsewhere,
     Tick,
     WorkerChanged,
 )
@@ -104,6 +105,7 @@ class Simulation:
         self.rows = Rows.of(Items.of(self.world, self.trace).rows)
         self.bound = np.full(len(self.trace), -1, dtype=np.int64)
         self.reason = np.zeros(len(self.trace), dtype=np.int8)
+        self._requests_qps = np.zeros(self.world.workers)  # beside streams
         self.log: list[Said] = []
         self.active: list[str] = []
         self.tally = tables.new_tally(scenario.duration_s, scenario.window_s, self.trace)
@@ -174,6 +176,13 @@ class Simulation:
             "links": dict(self.carrier.links_used()),
         }
         return Outcome(self._stamped(streams), windows, self.core, self.log, use)
+
+    def measured_requests(self, now_s: float, load_qps: Floats) -> None:
+        """Gateways have measured the load of their requests at workers, as (B, W)."""
+        total_qps = load_qps.sum(axis=0)
+        for w in np.flatnonzero(total_qps != self._requests_qps).tolist():
+            self._handle(ReservedElsewhere(now_s, w, float(total_qps[w])))
+        self._requests_qps = total_qps
 
     def serve_rest(self) -> None:
         """Serve what is under way; streams that nothing serves lose the rest of their queries."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgewise.arrays import Floats
 from edgewise.core.dispatch.events import (
     Bind,
     Command,
@@ -122,6 +123,14 @@ class SiteSimulation(Simulation):
         for core in self.cores[1:]:
             core.validate()
         return super().finish()
+
+    def measured_requests(self, now_s: float, load_qps: Floats) -> None:
+        """See `Simulation.measured_requests`; each gateway books its own."""
+        known = self._site.desks
+        for site, w in np.argwhere(load_qps != known.requests_qps).tolist():
+            known.requests_qps[site, w] = load_qps[site, w]
+            both_qps = float(known.others_qps[site, w] + load_qps[site, w])
+            self._told(site, ReservedElsewhere(now_s, w, both_qps))
 
     def granted_qps(self, worker: int) -> float:
         """Load that a worker has granted."""

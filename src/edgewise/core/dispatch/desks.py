@@ -51,9 +51,10 @@ class Desks(NamedTuple):
 
     seen: what their policies see, a world for each. desk: (D,) DESK. replica: (D, P) REPLICA. order: (D, P)
     rows of replicas that are known, as they came to be. asked: (A,) ASKED. service_s: (D, S) measured mean
-    time of a request on a replica, and least_s: what nine of ten take at least. arrived: (D, S) and ended: (D, outcomes, S) requests. asks_cores: (S,)
-    whether a request holds cores beside its replica's. back_s: (D, K) way of an answer from each station;
-    answer_s: (D, K, S) to send one over a link where nothing else is sent.
+    time of a request on a replica, and least_s: what nine of ten take at least. arrived: (D, S) and
+    ended: (D, outcomes, S) requests. asks_cores: (S,) whether a request holds cores beside its replica's.
+    back_s: (D, K) way of an answer from each station; answer_s: (D, K, S) to send one over a link where
+    nothing else is sent.
     """
 
     system: System

@@ -186,6 +186,12 @@ class RequestCore:
         return found
 
     @property
+    def least_s(self) -> Floats:
+        """(S,) what nine of ten requests take at least, as measured."""
+        found: Floats = self.room.desks.least_s[self._d]
+        return found
+
+    @property
     def arrived(self) -> Ints:
         """(S,) requests that came."""
         found: Ints = self.room.desks.arrived[self._d]
@@ -374,7 +380,7 @@ class RequestCore:
             case flow.NOBODY:
                 name = self.services.names[asked.service]
                 return [Drop(number, f"no replica of {name!r} is up", late=False)]
-        need_s, left_s = float(x.least_s[self._d, asked.service]) + flow.way_of(x, row), asked.deadline_s
+        need_s, left_s = float(self.least_s[asked.service]) + flow.way_of(x, row), asked.deadline_s
         return [Drop(number, _why(need_s, float(left_s) - self.now_s), late=True)]
 
     def station(self) -> int:

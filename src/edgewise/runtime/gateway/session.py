@@ -31,8 +31,6 @@ from edgewise.runtime.gateway.needs import RULES, StreamRules
 
 OUTCOMES = ("ok", "failed", "rejected", "excess")
 UNKNOWN = "(unknown)"  # every task that no worker implements
-REQUESTS_S = 5.0  # over which the load of requests is averaged
-LEAST_QPS = 1e-3  # of such a load; less is none
 
 
 @dataclass(slots=True)
@@ -217,9 +215,8 @@ class Session:
 
     def _measure_requests(self, period_s: float) -> None:
         """Average the load of requests, and book it where it changed."""
-        before, fresh = self.requests_qps.copy(), self._requested / period_s
-        self.requests_qps += (1.0 - math.exp(-period_s / REQUESTS_S)) * (fresh - before)
-        self.requests_qps[self.requests_qps < LEAST_QPS] = 0.0
+        before = self.requests_qps
+        self.requests_qps = grants.averaged_qps(before, self._requested / period_s, period_s)
         self._requested[:] = 0.0
         for worker in np.flatnonzero(self.requests_qps != before):
             self._book(int(worker))

@@ -279,7 +279,8 @@ class StreamsPart(Bystander):
         if not found:
             return None
         nodes = {world.worker_names[w]: world.node_names[int(world.node[w])] for w in found}
-        return Guests(run.carrier, count, {world.worker_names[w]: w for w in found}, nodes)
+        names_of = {world.worker_names[w]: w for w in found}
+        return Guests(run.carrier, count, names_of, nodes, known.real, run.measured_requests)
 
     def advance(self, to_s: float) -> None:
         """Take all events before a time."""

@@ -40,7 +40,7 @@ class RequestsPart:
 
     def __init__(self, sites: RequestSites, core: OrchestrateCore) -> None:
         self.sites, self.core = sites, core
-        self._frame, self._look_s = 0.0, 0.0
+        self._frame, self._look_s, self._measure_s = 0.0, 0.0, sites.news.after(0.0) + sites.news.lag_s
         self._stirred = -1  # `RequestSites.stirred` at the last frame
         self._end_s = len(sites.tally) * sites.frame_s
         self._nodes = {name: n for n, name in enumerate(sites.services.nodes)}
@@ -51,7 +51,15 @@ class RequestsPart:
         if frame_s < self._idle_s:
             frame_s = self._from(self._idle_s) * self.sites.frame_s
         next_s = min(frame_s, self._look_s if self.sites.going else math.inf)
+        next_s = min(next_s, self._measures_s(self.sites.now_s))
         return next_s if next_s < self._end_s else math.inf
+
+    def _measures_s(self, now_s: float) -> float:
+        """When gateways measure the load of their requests next; never, if there is none."""
+        news = self.sites.news
+        if self._measure_s < now_s:  # in periods left out there was none
+            self._measure_s = news.after(now_s - news.lag_s) + news.lag_s
+        return self._measure_s if self.sites.measures else math.inf
 
     @property
     def _idle_s(self) -> float:
@@ -77,6 +85,9 @@ class RequestsPart:
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """What has changed of replicas, and at the beginning of a frame what was counted, and the frame."""
         there, self._look_s = self.sites.queues.replicas, now_s + self.sites.news.period_s
+        if self._measures_s(now_s) <= now_s:
+            self.sites.measure()
+            self._measure_s = -math.inf
         for name in [name for name in self.core.replicas if name not in there]:
             yield Rank.ENDED, ReplicaGone(name)
         self._frame = max(self._frame, self._from(now_s))  # in those left out, nothing would have happened

@@ -13,6 +13,7 @@ from edgewise.core.dispatch import request_flow as flow
 from edgewise.core.dispatch.desks import DROPPED
 from edgewise.core.dispatch.request_flow import ANSWERED as DONE, LOST
 from edgewise.core.dispatch.request_rules import CLOUD, possible
+from edgewise.core.dispatch.state import share_of
 from edgewise.policies.requests.rules import by_rule
 from edgewise.sim.links import riders
 from edgewise.sim.links.net import MESSAGES
@@ -30,6 +31,7 @@ from edgewise.sim.requests.state import (
     HEARD,
     LEFT,
     MISSED,
+    NONE,
     ORDER,
     REACHED,
     READY,
@@ -196,6 +198,9 @@ def send(x: RequestRun, on: OnWire, i: int, server: int) -> None:
     own = station != CLOUD and system.site_of[station - 1] == b
     count(x, LOCAL_BYTES if own else FORWARDED_BYTES, r.payload_bytes)
     r.state, r.station, x.stands[i].server = SENT, station, server
+    if x.server[server].worker != NONE:
+        w = x.server[server].worker
+        x.sent_qps[b, w] += share_of(x.worker, w, 1.0, r.payload_bytes)
     if c.wired:
         riders.send(on, i, x.route[0, b, station], c.now_s, delay_s, bits)
         return

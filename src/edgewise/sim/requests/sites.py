@@ -18,6 +18,7 @@ import numpy as np
 from edgewise.arrays import Floats, Records
 from edgewise.core.dispatch.events import ReplicaChanged, ReplicaForgotten, RequestEvent
 from edgewise.core.dispatch.requests import DeskRoom, RequestCore
+from edgewise.core.grants import averaged_qps
 from edgewise.core.guard import Decided, Guard
 from edgewise.core.orchestrate import RequestPolicy, Requests
 from edgewise.core.orchestrate.core import ReplicaSeen, RequestsCounted, may_end
@@ -120,7 +121,8 @@ class RequestSites:
             "wired": wires is not None,
         }  # fmt: skip
         known = memory[0] if memory[0] is not None else np.zeros(1)
-        run = new_run(services, room.desks, rows, frames, times, known, notes)
+        worker = np.zeros((0, 0)) if guests is None else guests.real
+        run = new_run(services, room.desks, rows, frames, times, known, notes, worker)
         self.tally, self._wires, self.log = run.tally, wires, list[Note]()
         self.queues = ReplicaQueues(services, run, room, images, guests)
         self._guests = guests
@@ -139,6 +141,7 @@ class RequestSites:
         self._was_restless = True
         self._looks: list[tuple[float, Floats]] = []  # since it fell asleep
         self._counted = np.zeros(self.system.services, dtype=np.int64)  # arrivals, at the last frame
+        self._load_qps = np.zeros_like(run.sent_qps)
         self.tell()
         gather(self.queues.run, 0)
 
@@ -370,6 +373,20 @@ class RequestSites:
         found = RequestsCounted(arrived - self._counted, delay_s, self.services.service_s, MOST)
         self._counted = arrived
         return found
+
+    @property
+    def measures(self) -> bool:
+        """Whether there may be load of requests at streams' workers that gateways have yet to measure."""
+        return bool(self._load_qps.any()) or (self._guests is not None and self.calm_s == -math.inf)
+
+    def measure(self) -> None:
+        """Gateways measure the load of requests at streams' workers: that much less is left to these."""
+        if self._guests is None:
+            return
+        sent_qps, period_s = self.queues.run.sent_qps, self.news.period_s
+        self._load_qps = averaged_qps(self._load_qps, sent_qps / period_s, period_s)
+        sent_qps[:] = 0.0
+        self._guests.measured(self.now_s, self._load_qps)
 
     def add_replica(self, node: int, service: int) -> str:
         """Pull the layers that lack, start a replica, and give its name."""

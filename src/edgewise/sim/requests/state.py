@@ -82,6 +82,7 @@ class RequestRun(NamedTuple):
     cores and memory. holds: (S, 2) those of a replica. lan_free_s: (B,). answer_bits: (S,). route: (2, B, K)
     there and back. worked_s: (S, K) of replicas on requests. tally: (F, COLUMNS). told: (news, P) TOLD;
     tellers: how many of each. notes: (.,) NOTE; of no size where nobody reads them. memory: of the rule.
+    worker: (., W) costs of streams' workers. sent_qps: (B, W) load of what was sent there since it was read.
     """
 
     desks: Desks
@@ -108,6 +109,8 @@ class RequestRun(NamedTuple):
     tellers: Ints
     notes: Records
     memory: Floats
+    worker: Floats
+    sent_qps: Floats
 
 
 def new_run(
@@ -118,12 +121,14 @@ def new_run(
     times: dict[str, Any],
     memory: Floats,
     notes: int,
+    worker: Floats,
 ) -> RequestRun:
     """Nothing has happened, and there are no replicas.
 
     Args:
         rows: (R,) REQUEST. frames: of the tally. times: fields of CLOCK.
         memory: of the rule by which all sites decide. notes: places for them.
+        worker: of `core.dispatch.state.State.real`.
     """
     system = services.system
     clock, stations = records((1,), CLOCK), system.stations
@@ -142,7 +147,7 @@ def new_run(
         8.0 * services.answer_bytes,
         np.zeros((2, *system.delay_s.shape), np.int64), np.zeros((system.services, stations)),
         np.zeros((frames, COLUMNS)), records((news, 0), TOLD), np.zeros(news, np.int64),
-        records((notes,), NOTE), memory,
+        records((notes,), NOTE), memory, worker, np.zeros((system.sites, worker.shape[1])),
     )  # fmt: skip
 
 

@@ -45,8 +45,8 @@ def site_of(
     desks = SiteDesks(
         nobody, np.zeros(streams, dtype=np.int8), none, none.copy(), nobody.copy(), again,
         np.full((2, streams), NOBODY), np.full((2, sites), NOBODY),
-        np.zeros((sites, workers), dtype=np.bool_), np.zeros(1024), np.zeros((5, 1024), dtype=np.int64),
-        np.zeros(1024), np.array([0, 0, 0, NOBODY]), all_heard,
+        np.zeros((sites, workers)), np.zeros((sites, workers)), np.zeros(1024),
+        np.zeros((5, 1024), dtype=np.int64), np.zeros(1024), np.array([0, 0, 0, NOBODY]), all_heard,
     )  # fmt: skip
     granted = Granted.none(capacity_qps, sites, streams, 64)
     mail = Mail.none(4 * delay_s.size + 64, 1024, (sites + 1) * workers)

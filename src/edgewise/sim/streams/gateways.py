@@ -130,9 +130,9 @@ def close(x: SiteArrays, now_s: float, s: int, i: int) -> None:
 @kernel
 def heard(x: SiteArrays, now_s: float, s: int, w: int, load_qps: float) -> None:
     """A gateway hears what others have of a worker."""
-    x.cores.now_s[s] = now_s
+    x.cores.now_s[s], x.desks.others_qps[s, w] = now_s, load_qps
+    load_qps += x.desks.requests_qps[s, w]
     reserve_elsewhere(held(state_of(x.cores, s)), w, load_qps)
-    x.desks.believed[s, w] = load_qps != 0.0
     if x.desks.all_heard:
         write(x.desks, now_s, HEARD, s, NOBODY, w, 0, load_qps)
 
@@ -189,6 +189,11 @@ def renew_all(x: SiteArrays, now_s: float) -> None:
                     )
                     at += 1
                 i = d.beside[AFTER, i]
+            for w in range(x.alive.size):
+                if d.requests_qps[s, w] > 0.0 and x.cores.whole[0, CLUSTER, w] == c:
+                    mail.told.stream[at], mail.told.worker[at] = NOBODY, w
+                    mail.told.load_qps[at] = d.requests_qps[s, w]
+                    at += 1
             m.last, mail.figures[TOLD] = at, at
             mail.figures[RENEWALS] += 1
 
@@ -204,7 +209,7 @@ def renewed(x: SiteArrays, now_s: float) -> None:
     for w in range(x.alive.size):
         if x.cores.whole[0, CLUSTER, w] != c or not x.alive[w]:
             continue
-        news = x.desks.believed[s, w] or g.entries[w] > 0
+        news = x.desks.others_qps[s, w] > 0.0 or g.entries[w] > 0 or others_qps(g, w, NOBODY) > 0.0
         for k in range(first, last):
             news = news or mail.told.worker[k] == w
         if news:
@@ -236,7 +241,7 @@ def all_answered(x: SiteArrays, now_s: float) -> int:
             k = f[AT]
             f[AT] += 1
             i = told.stream[k]
-            mine = told.worker[k] == w and x.desks.worker[i] == w
+            mine = told.worker[k] == w and i != NOBODY and x.desks.worker[i] == w
             if mine and answered(x, now_s, s, i, w, not told.refused[k]):
                 x.desks.figures[PLACE] = i
                 return 1
@@ -283,7 +288,7 @@ def room_for_message(x: SiteArrays) -> int:
 @kernel(allocates=False)
 def room_for_renewals(x: SiteArrays) -> int:
     """Whether all that is bound can be told: PLAYED, or FULL."""
-    bound = 0
+    bound = x.desks.requests_qps.size
     for s in range(x.delay_s.shape[0]):
         i = x.desks.ends[FIRST, s]
         while i >= 0:

@@ -67,6 +67,8 @@ class Guests:
         host: before its first stream.
         count: of requests that may come; they are numbers below it.
         workers, nodes: number and node of each worker that services have, by name.
+        real: of `core.dispatch.state.State`, with the costs of workers.
+        measured: is told what gateways have measured of requests' load at workers, as (B, W).
     Attributes:
         run: lets events of services happen that come before a time and before `next_s`.
         ended: is told which request ended at a worker, when, whether it was dropped, and how many are there.
@@ -74,9 +76,17 @@ class Guests:
             to know next.
     """
 
-    def __init__(self, host: Host, count: int, workers: Mapping[str, int], nodes: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        count: int,
+        workers: Mapping[str, int],
+        nodes: Mapping[str, str],
+        real: Floats,
+        measured: Callable[[float, Floats], None],
+    ) -> None:
         self._host, self._first = host, len(host.truth)
-        self.workers, self.nodes = workers, nodes
+        self.workers, self.nodes, self.real, self.measured = workers, nodes, real, measured
         self.run: Callable[[float], None] = lambda to_s: None
         self.ended: Callable[[int, float, bool, int], None] = lambda i, at_s, dropped, queued: None
         self.looked: Callable[[float, Floats], float] = lambda at_s, queue: math.inf

@@ -49,7 +49,8 @@ class SiteDesks(NamedTuple):
         again: (N,) whether it is decided anew while it is refused.
         beside: (2, N) the stream of its site that was bound BEFORE and AFTER it. ends: (2, S) the first, the
             last.
-        believed: (S, W) where others have something, as a gateway has heard.
+        others_qps: (S, W) load of others at each worker, as a gateway has heard. requests_qps: (S, W) that of
+            its requests, as it has measured.
         time_s, what: (L,) done when; what, site, stream, worker, reason.
         figures: WRITTEN entries of these; QUESTIONS that policies answered; REFUSALS by workers; PLACE of the
             decision that the loop waits for: its stream.
@@ -64,7 +65,8 @@ class SiteDesks(NamedTuple):
     again: Bools
     beside: Ints
     ends: Ints
-    believed: Bools
+    others_qps: Floats
+    requests_qps: Floats
     time_s: Floats
     what: Ints
     qps: Floats
