@@ -72,7 +72,7 @@ def decisions(run):
                 usual_s[d][s] += 0.2 * (event.took_s - usual_s[d][s])
                 step_s = 0.005 * usual_s[d][s]
                 if event.took_s < least_s[d][s]:
-                    least_s[d][s] = max(least_s[d][s] - 9 * step_s, 0.0)
+                    least_s[d][s] = max(least_s[d][s] - 9 * step_s, event.took_s)
                 else:
                     least_s[d][s] = min(least_s[d][s] + step_s, event.took_s)
         if isinstance(event, RequestArrived | RequestAgain | RequestReturned) and commands:

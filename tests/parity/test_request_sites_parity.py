@@ -83,7 +83,7 @@ def test_sites_decide_and_end_as_the_engine_of_slots(policy, orchestrate):
     services = services_at_sites(scenario, given)
     system = near(services)
     object.__setattr__(services, "system", system)
-    services.service_s[:] = SERVICE_S
+    services.service_s[:] = services.least_s[:] = SERVICE_S
     drawn = drawn_for(scenario, system, given.slots, 130.0)
     worlds = ReplicaWorlds(system, drawn, given.slots, [SEED], 1, given.spec.nodes_per_frame)
     simulate(worlds, policies.load("requests", policy), orchestrate and orchestrate())

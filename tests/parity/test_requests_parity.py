@@ -50,7 +50,7 @@ def live_services():
         deviation_s=np.zeros_like(services.system.delay_s),
     )  # fmt: skip
     object.__setattr__(services, "system", system)
-    services.service_s[:] = SERVICE_S
+    services.service_s[:] = services.least_s[:] = SERVICE_S
     return services
 
 

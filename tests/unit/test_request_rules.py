@@ -6,6 +6,7 @@ import pytest
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.dispatch.events import Drop, ReplicaChanged, RequestArrived, Send
+from edgewise.core.dispatch.request_flow import nine_of_ten
 from edgewise.core.dispatch.request_rules import SLACK_S, in_time, least_way_s, too_late
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.orchestrate import new_view
@@ -51,9 +52,9 @@ def test_who_could_end_on_the_dot_is_kept():
 
 def test_a_site_drops_what_no_replica_of_its_service_could_end_in_time(services):
     core = core_of(services)
-    need_s = core.service_s[0] + least_way_s(services.system, core.view(), 0, 0, 0, 10e3, False)
+    need_s = core.least_s[0] + least_way_s(services.system, core.view(), 0, 0, 0, 10e3, False)
     (dropped,) = core.handle(RequestArrived(0.0, 0, 0, need_s - 1e-6, 10e3))
-    assert isinstance(dropped, Drop) and dropped.late and f"takes {need_s:.3f} s" in dropped.reason
+    assert isinstance(dropped, Drop) and dropped.late and f"takes at least {need_s:.3f} s" in dropped.reason
     (sent,) = core.handle(RequestArrived(0.0, 1, 0, need_s, 10e3))
     assert isinstance(sent, Send)
     near = ReplicaChanged(0.0, "near", 0, 1, True, True)
@@ -61,3 +62,24 @@ def test_a_site_drops_what_no_replica_of_its_service_could_end_in_time(services)
     (sent,) = core.handle(RequestArrived(0.0, 2, 0, need_s - 1e-6, 10e3))  # now there is somebody nearer
     assert isinstance(sent, Send)
     core.validate()
+
+
+@pytest.mark.parametrize("draw", ["uniform", "lognormal", "always the same"])
+def test_what_nine_of_ten_take_at_least_is_learned_from_what_some_took(draw):
+    rng, usual_s = np.random.default_rng(1), 0.05
+    took_s = {
+        "uniform": rng.uniform(0.02, 0.08, 20_000),
+        "lognormal": 0.05 * np.exp(rng.normal(0.0, 0.4, 20_000)),
+        "always the same": np.full(20_000, 0.05),
+    }[draw]
+    least_s, seen = 0.04, []
+    for each in took_s.tolist():
+        least_s = nine_of_ten(least_s, each, usual_s)
+        seen.append(least_s)
+    settled = np.array(seen[2_000:])
+    below = (took_s[2_001:] < settled[:-1]).mean()  # of those that come next
+    if draw == "always the same":
+        assert settled.min() == settled.max() == 0.05
+    else:
+        assert 0.08 < below < 0.15
+        assert np.std(settled) < 0.1 * usual_s

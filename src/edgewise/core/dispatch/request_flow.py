@@ -198,10 +198,10 @@ def learn(x: Desks, i: int, now_s: float, answered: bool, took_s: float) -> None
 
 @inner
 def nine_of_ten(least_s: float, took_s: float, usual_s: float) -> float:
-    """What nine of ten take at least, after one more took so long: up a step nine times for one down nine."""
+    """What nine of ten take at least, after one more took so long: up by one step, or down by nine."""
     step_s = STEP * usual_s
     if took_s < least_s:
-        return float(max(least_s - 9.0 * step_s, 0.0))
+        return float(max(least_s - 9.0 * step_s, took_s))
     return float(min(least_s + step_s, took_s))
 
 

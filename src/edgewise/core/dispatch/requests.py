@@ -394,7 +394,7 @@ class RequestCore:
 
 def _why(need_s: float, left_s: float) -> str:
     return (
-        f"refused: cannot end in time: takes {need_s:.3f} s at its nearest replica, "
+        f"refused: cannot end in time: takes at least {need_s:.3f} s at its nearest replica, "
         f"{max(left_s, 0.0):.3f} s are left"
     )
 
