@@ -72,8 +72,9 @@ def drawn_for(scenario, system, slots, rate_qps):
 
 
 # A site hears that a replica is to go, then goes on counting its memory for a slot; `greedy` looks at memory.
-CASES = [(policy, None) for policy in ("deadline-queue", "greedy", "closest", "two-choices")]
-CASES += [("deadline-queue", Turning), ("two-choices", Turning)]
+# `deadline-queue` looks at what requests take: in slots it is told, a site learns it.
+CASES = [(policy, None) for policy in ("cloud-only", "greedy", "closest", "two-choices")]
+CASES += [("two-choices", Turning)]
 
 
 @pytest.mark.parametrize(("policy", "orchestrate"), CASES)
@@ -102,6 +103,6 @@ def test_sites_decide_and_end_as_the_engine_of_slots(policy, orchestrate):
     assert np.array_equal(sites.rows.state, slots.state)
     served = slots.state == IN_TIME  # the engine also drops at the beginning of a slot what it finds then
     np.testing.assert_allclose(sites.rows.end_s[served], slots.end_s[served], rtol=1e-9)
-    assert (slots.state == DROPPED).sum() > 2 and served.sum() > 1000
-    assert (slots.station == 0).sum() > 20 or policy != "deadline-queue"  # the cloud
+    assert ((slots.state == DROPPED).sum() > 2 or policy == "cloud-only") and served.sum() > 1000
+    assert (slots.station == 0).sum() > 20 or policy != "cloud-only"
     assert orchestrate is None or (slots.station == 4).sum() > 100  # nobody was there at first
