@@ -1,12 +1,12 @@
 """Measures shares in time of services, and finished work of jobs, in the published and in the live setting.
 
-    python docs/results/as-live/measure.py [SCENARIO ...]        writes table.csv beside it
+    python docs/results/as-live/measure.py [SCENARIO ...] [--steps STEP ...]     writes table.csv beside it
 
 Each step towards the live setting changes one rule. Seeds are validation seeds.
 """
 
+import argparse
 import csv
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -71,8 +71,8 @@ def figures(scenario, chosen, about):
     return [f"{value:.6g}" for value in (sum(found) / len(found), min(found), max(found))]
 
 
-def rows_of(name):
-    """One for each policy and step."""
+def rows_of(name, steps):
+    """One for each policy and step of those that are asked for."""
     jobs = name == "deferrable"
     all_chosen = [{"defer": each} for each in policies.names("defer")] if jobs else []
     if not jobs:
@@ -84,7 +84,7 @@ def rows_of(name):
             if each != "none"
         ]
         all_chosen.append({"requests": "kais-scarce", "orchestrate": "kais-scarce"})
-    for step, changes in steps_of(name).items():
+    for step, changes in ((each, steps_of(name)[each]) for each in steps or steps_of(name)):
         scenario = load_scenario(name, changes)
         for chosen in all_chosen:
             asked = chosen
@@ -96,12 +96,17 @@ def rows_of(name):
 
 
 def main():
-    """Measure what is asked for; rows of other scenarios stay."""
-    wanted = sys.argv[1:] or [*SERVICES, "deferrable"]
+    """Measure what is asked for; rows of other scenarios and steps stay."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("scenarios", nargs="*", default=[*SERVICES, "deferrable"])
+    parser.add_argument("--steps", nargs="+", default=[])
+    asked = parser.parse_args()
+    rows = [row for name in asked.scenarios for row in rows_of(name, asked.steps)]
+    anew = {(name, step) for name, step, *_ in rows}
     before = []
     if OUT.is_file():
-        before = [row for row in csv.reader(OUT.open()) if row[0] not in (*wanted, "scenario")]
-    rows = [row for name in wanted for row in rows_of(name)]
+        before = [row for row in csv.reader(OUT.open()) if (row[0], row[1]) not in anew]
+        before = [row for row in before if row[0] != "scenario"]
     with OUT.open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(
             [["scenario", "setting", "policies", "mean", "least", "most"], *sorted(before + rows)]

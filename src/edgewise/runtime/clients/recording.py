@@ -112,6 +112,8 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     if rows:
         names = _names(rows)
         data["streams"] = _streams(live, rows, names, duration_s)
+        if len(store.processes("gateway")) == 1 and len(live.topology.sites) > 1:
+            data["streams"]["gateways"] = "one"
         _write(folder / TRACE, COLUMNS, _stream_lines(live, rows, names, began_s, now_s))
     if requests and services is not None:
         asked: dict[str, Any] = {"requests": {"file": REQUESTS}}
