@@ -11,7 +11,8 @@ from edgewise.cli import app
 from edgewise.cli.table import DEV, VERBS
 from in_process import edgewise
 
-HEAVY = ("numpy", "numba", "scipy", "pyarrow", "matplotlib", "onnxruntime", "yaml", "joblib", "pydantic")
+HEAVY = ("numpy", "numba", "scipy", "pyarrow", "matplotlib", "onnxruntime", "yaml", "joblib", "pydantic",
+         "markdown_it", "pygments")  # fmt: skip
 SCRIPT = """
 import sys
 from edgewise import cli
@@ -30,6 +31,25 @@ def test_what_takes_long_to_import_is_left_until_it_is_needed(words, tmp_path):
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == (0 if words[0].startswith("-") else 2), done.stderr
     assert done.stderr.splitlines()[-1] == "imported:"
+
+
+def test_help_leaves_nothing_of_its_stand_ins():
+    """The reader of Markdown is left out while help is written, and no longer."""
+    script = """
+import sys
+from edgewise import cli
+sys.argv = ["edgewise", "--help"]
+try:
+    cli.main()
+except SystemExit:
+    from rich.markdown import Markdown
+    from rich.traceback import Traceback
+    from typer import rich_utils
+    assert rich_utils.Markdown is Markdown and rich_utils.Traceback is Traceback
+    Markdown("x"), Traceback
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and "Simulate" in done.stdout
 
 
 def below(command, name="edgewise"):

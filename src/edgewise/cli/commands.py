@@ -21,6 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command as built, get_group
 
 from edgewise.cli.output import be_quiet, explain
+from edgewise.cli.plain import without_unused
 from edgewise.cli.table import DEV, PANELS, VERBS
 from edgewise.errors import EdgewiseError
 
@@ -133,7 +134,7 @@ class Commands(Offered):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Help, without any module."""
-        with self._listing():
+        with self._listing(), without_unused():
             super().format_help(ctx, formatter)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
