@@ -6,7 +6,7 @@ escapes all of them; the page loads nothing and runs no script.
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -90,8 +90,12 @@ def scenario_of(run: RecordedRun) -> Scenario | None:
         return None
 
 
-def _about(run: RecordedRun) -> dict[str, str]:
-    """What was run, in words: scenario, hardware, policies, and how it was simulated."""
+def _about(run: RecordedRun, limits: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What was run, in words: scenario, hardware, policies, what breaks first, and how it was simulated.
+
+    Args:
+        limits: of the policy that is shown.
+    """
     scenario, manifest = scenario_of(run), run.manifest
     found: dict[str, str] = {}
     if scenario is not None:
@@ -99,6 +103,7 @@ def _about(run: RecordedRun) -> dict[str, str]:
         found["Scenario"] = f"{scenario.description} {lasts}".strip()
         found["Hardware"] = words.hardware(scenario)
     found["Policies"] = "; ".join(words.policies(run))
+    found |= {"First to break" if one.get("lost") else "Would break first": one["text"] for one in limits[:1]}
     for setting in dict.fromkeys(manifest.get("settings", {}).values()):
         works = [work for work, one in manifest["settings"].items() if one == setting]
         found["Simulated" if "Simulated" not in found else f"But {' and '.join(works)}"] = f"{setting}" + (
@@ -164,6 +169,7 @@ def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, byte
     """
     comparisons = figures.comparisons_of(run, rival)
     shown = next(iter(sections.best_first(run)), "")
+    limits = _limits(run)
     return (
         environment()
         .get_template("report.html.j2")
@@ -171,9 +177,9 @@ def render(run: RecordedRun, rival: str | None = None, images: Mapping[str, byte
             run=run,
             scenario=run.manifest.get("scenario", run.name),
             verdicts=words.verdicts(run, comparisons),
-            about=_about(run),
+            about=_about(run, [one for one in limits if one["policy"] == shown]),
             links=warning(run.summary),
-            limits=_limits(run),
+            limits=limits,
             stood_in=[*decided.nothing(run.all_decided), *decided.lines(run.all_decided)],
             site=Markup(site_picture(run, shown)),
             shown=shown,
