@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import edgewise as ew
@@ -12,6 +13,7 @@ from edgewise import policies
 from edgewise.config import dump_scenario, parse_setting
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import Library, Scenario, parse_scenario, set_paths
+from edgewise.runtime.clients.traffic import send_times_s
 from edgewise.sim.sites import simulation_of
 from edgewise.workloads.generate import generate_streams
 
@@ -104,6 +106,26 @@ def test_set_and_vary_reach_a_source_by_its_name() -> None:
     assert len(generate_streams(parse_scenario(changed, "shop"), 0)) == 14
     with pytest.raises(ScenarioError, match="unknown key 'camera'; did you mean 'cameras'"):
         set_paths(data(CAMERA), {"streams.sources.camera.count": 7}, "shop", Library())
+
+
+def test_each_sends_evenly_from_a_phase_of_its_own_that_the_seed_draws() -> None:
+    """What it needs is its own, too; more sources move no phase."""
+    period_s, first = 1.0 / CAMERA["rate_qps"], {}
+    door = CAMERA | {"name": "door", "rate_qps": 4, "size_bytes": "7kB", "deadline_s": "1s", "priority": 3}
+    for seed, count in ((0, 6), (1, 6), (0, 7)):
+        streams = generate_streams(shop(CAMERA | {"count": count}, door), seed)
+        needs = {(s.application, s.rate_qps, s.size_bytes, s.deadline_s, s.priority) for s in streams}
+        assert needs == {("cameras", 10, 10e3, 0.08, 0), ("door", 4, 7e3, 1.0, 3)}
+        times = {
+            (s.source, s.site): send_times_s(s, seed) for s in streams if s.source.startswith("cameras")
+        }
+        for each in times.values():
+            assert len(each) == 200 and np.diff(each) == pytest.approx(period_s)
+        first[seed, count] = {which: each[0] for which, each in times.items()}
+        phases = np.array(list(first[seed, count].values())) / period_s
+        assert len(set(phases)) == 2 * count and 0.0 < phases.min() < 0.4 and 0.6 < phases.max() < 1.0
+    assert not set(first[0, 6].values()) & set(first[1, 6].values())
+    assert first[0, 6].items() < first[0, 7].items()
 
 
 H = 3600.0
