@@ -159,6 +159,22 @@ def test_a_cure_that_does_not_suffice_says_by_how_much(tmp_path):
     assert short and "fails success ≥ 90.00 % by " in short[0].text
 
 
+def test_cures_of_a_kind_of_boxes_count_for_each_node():
+    """A node more in each box brings its workers along; a worker more is one on each box that has room."""
+    eight = {"streams.sources.till.count": 8}
+    for cores, text in (
+        (9.0, "one more node like box-0.node"),
+        (20.0, "workers.1.count = 2 (yolov3-cpu8 at box)"),
+    ):
+        settings = eight | {"clusters.box.nodes.node.resources.cpu_cores": cores}
+        result = ew.simulate(ew.load_scenario("cameras", settings), "least-impedance", seeds=[0])
+        (cure,) = result.limits["least-impedance"][0].cures
+        assert text in cure.text
+        better = ew.load_scenario("cameras", settings | dict(cure.changes))
+        (success,) = ew.simulate(better, "least-impedance", seeds=[0]).values()["least-impedance"]
+        assert success > 0.95 > result.values()["least-impedance"][0] + 0.1
+
+
 def test_size_says_when_more_seeds_would_decide():
     class Known(sweeps.Points):
         def __init__(self, shares):

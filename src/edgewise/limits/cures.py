@@ -62,11 +62,12 @@ def workers(
 ) -> tuple[Cure, ...]:
     """More workers where their nodes have room, or else more nodes; as many as the load asks for."""
     wanted = max(math.ceil(len(group.workers) * (share / ROOMY - 1.0)), 1)
-    room = more(scenario, rooms, group.variant, group.nodes)
     at = _entry(scenario, group)
+    alike = len(group.nodes) if at is not None and _for_each_node(scenario, at[1]) else 1
+    room = more(scenario, rooms, group.variant, group.nodes) // alike
     if room and at is not None and at[1].count != "fill":
         number, spec = at
-        raised = int(spec.count) + min(wanted, room)
+        raised = int(spec.count) + min(math.ceil(wanted / alike), room)
         text = f"workers.{number}.count = {raised} ({group.variant} at {spec.node or spec.cluster})"
         return (Cure(text, ((f"workers.{number}.count", raised),)),)
     return nodes(scenario, group, wanted)
@@ -93,7 +94,8 @@ def nodes(scenario: Scenario, group: WorkerGroup, wanted: int) -> tuple[Cure, ..
         )
     path = f"clusters.{cluster.name}.nodes.{node.name}.count"
     changes: list[tuple[str, Any]] = [(path, node.count + extra)]
-    if at is not None and at[1].count != "fill" and at[1].cluster is not None:
+    spread = at is not None and at[1].cluster is not None and not _for_each_node(scenario, at[1])
+    if at is not None and spread and at[1].count != "fill":
         changes.append((f"workers.{at[0]}.count", int(at[1].count) + each * extra))
     text = ", ".join(f"{where} = {value}" for where, value in changes)
     return (Cure(f"{one} in cluster {group.cluster} ({text})", tuple(changes)),)
@@ -113,7 +115,8 @@ def _added(
         if each["node"] == node.name:
             whole += [{**each, "node": f"{name}-{k}"} for k in range(extra)]
     for each, spread in zip(whole, spec.workers or (), strict=False):
-        if spread.cluster == cluster.name and spread.count != "fill" and len(cluster.nodes) == 1:
+        over_nodes = spread.cluster == cluster.name and not _for_each_node(scenario, spread)
+        if over_nodes and spread.count != "fill" and len(cluster.nodes) == 1:
             each["count"] = int(spread.count) * (1 + extra)
     return ((f"clusters.{cluster.name}.nodes", listed), ("workers", whole))
 
@@ -133,11 +136,21 @@ def _generated(scenario: Scenario, group: WorkerGroup, wanted: int) -> tuple[Cur
 
 def _entry(scenario: Scenario, group: WorkerGroup) -> tuple[int, WorkerSpec] | None:
     """Number and entry of `workers` that a group comes from."""
-    places = {group.cluster, *group.nodes}
+    kinds = {
+        each.name
+        for each in scenario.spec.clusters or ()
+        if group.cluster in {f"{each.name}-{k}" for k in range(each.count or 0)}
+    }
+    places = {group.cluster, *group.nodes, *kinds}
     for number, spec in enumerate(scenario.spec.workers or ()):
         if spec.variant == group.variant and {spec.node, spec.cluster} & places:
             return number, spec
     return None
+
+
+def _for_each_node(scenario: Scenario, spec: WorkerSpec) -> bool:
+    """Whether an entry's count is of each node, as of a kind of clusters, and not of all nodes together."""
+    return any(each.name == spec.cluster and each.count for each in scenario.spec.clusters or ())
 
 
 def _node(scenario: Scenario, group: WorkerGroup) -> tuple[ClusterSpec, NodeSpec] | None:
