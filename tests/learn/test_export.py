@@ -16,6 +16,7 @@ from edgewise.learn.joint import JointEnv, bounded
 from edgewise.policies.dispatch.aset import golden_states
 from edgewise.policies.requests.features import changes_possible, node_state
 from edgewise.policies.requests.learned import golden_system, golden_view
+from notebooks import FOLDER, cells, said
 from small_games import GAMES, SHORT
 
 DECISIONS = ("requests", "orchestrate", "defer")
@@ -105,3 +106,11 @@ def test_a_network_that_was_changed_is_refused(tmp_path):
     network.write_bytes(network.read_bytes() + b"\0")
     with pytest.raises(PolicyError, match="is not the file of its card"):
         ew.load_policy("defer", card)
+
+
+def test_the_notebook_for_researchers_makes_a_card(tmp_path):
+    """Its cell that needs torch, as it stands; tests/unit/test_notebooks.py runs the others."""
+    (cell,) = cells(json.loads((FOLDER / "researcher.ipynb").read_text("utf-8")), tagged=True)
+    (text,) = said(["".join(cell["source"])], tmp_path)
+    assert "learned: success % " in text and "against closest" in text
+    assert (tmp_path / "learned.json").is_file()
