@@ -28,6 +28,19 @@ NOT_RUN = {
 }
 """Why commands that begin so are not run here, and which test shows them."""
 
+ELSEWHERE = {
+    "record runs/recorded --last": "tests/live/test_live_services.py",
+    "record runs/shop --from": "tests/unit/test_foreign.py",
+    "run read-text": "tests/live/test_read_text.py",
+    "run --resume": "tests/live/test_read_text.py",
+    "run split-inception": "tests/live/test_live_split.py",
+    "status --state runs/run": "tests/live/test_read_text.py",
+    "up tiny --set": "tests/live/test_change.py",
+    "up tiny --restore": "tests/live/test_damaged_store.py",
+    "up tiny --otlp": "tests/live/test_tracing.py",
+}
+"""The test of commands that begin so and that tests/live/test_docs_live.py does not run."""
+
 
 USAGE = re.compile(r"[\[…|]|\b[A-Z]{2,}\b")  # choices, and names in place of values
 SHELLS = ("", "sh", "bash", "shell", "console")

@@ -1,18 +1,25 @@
-"""Commands of the documentation that steer a live system, in the order of pages, against one that is up."""
+"""Commands of the documentation that need a live system, in the order of pages, against one that is up."""
 
+import json
+import os
+import re
 import shlex
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from command_line import edgewise
+from test_all_work import CHANGES
 
-from docs_commands import LIVE, blocks
+from docs_commands import ELSEWHERE, LIVE, ROOT, blocks, why_not
+from edgewise.config import dump_scenario, load_scenario
 
 pytestmark = pytest.mark.live
 LONG_S = 60.0
-PAGES = ("tutorials/live-system.md", "deferrable.md")
+STEERED = ("tutorials/live-system.md", "deferrable.md")
 ENDS = (
     "up",
     "down",
@@ -23,42 +30,117 @@ ENDS = (
     "gateway",
     "demo",
 )  # what begins or ends a system, or brings work
-STEERING = [
-    command
-    for block in blocks()
-    for command in block.commands
-    if block.page in PAGES and command.split()[0] in LIVE and command.split()[0] not in ENDS
-]
 
 
-@pytest.fixture
-def up(tmp_path):
-    """What the tutorial starts, with the files that the pages speak of."""
-    (tmp_path / "train.py").write_text("import time\ntime.sleep(600)\n")
-    (tmp_path / "index.sh").write_text("#!/bin/sh\nexec sleep 600\n")
-    (tmp_path / "index.sh").chmod(0o755)
-    command = [sys.executable, "-m", "edgewise", "up", "tiny", "--port", "0"]
-    system = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
-    until_s = time.monotonic() + 2 * LONG_S
-    while "running" not in edgewise("status", folder=tmp_path, code=None):
-        assert system.poll() is None and time.monotonic() < until_s
+def commands_of(*pages):
+    """What these pages show that needs a live system, in order."""
+    shown = [(block.page, command) for block in blocks() for command in block.commands]
+    return [command for page, command in shown if page in pages and command.split()[0] in LIVE]
+
+
+STEERING = [command for command in commands_of(*STEERED) if command.split()[0] not in ENDS]
+BY_HAND = {"access.md": "tests/live/test_access_docs.py"}
+RUN = {*STEERING, *commands_of("orchestration.md", "tutorials/campus-live.md", *BY_HAND), "up tiny", "down"}
+
+
+@contextmanager
+def system(folder, command):
+    """What is up while this lasts, and what it said by then; it has ended afterwards, without a fault."""
+    log, until_s = folder / "up.log", time.monotonic() + 2 * LONG_S
+    with log.open("w") as out:
+        started = subprocess.Popen(
+            [sys.executable, "-m", "edgewise", *shlex.split(command), "--port", "0"], cwd=folder, stdout=out
+        )
+    while "up after" not in log.read_text():
+        assert started.poll() is None and time.monotonic() < until_s, log.read_text()
         time.sleep(0.1)
-    yield tmp_path
-    edgewise("down", folder=tmp_path, code=None)
-    assert system.wait(LONG_S) == 0
+    try:
+        yield started, log.read_text()
+    finally:
+        edgewise("down", folder=folder, code=None)
+        assert started.wait(LONG_S) == 0
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory):
+    """What the tutorial starts, with the files that the pages speak of."""
+    folder = tmp_path_factory.mktemp("tiny")
+    (folder / "train.py").write_text("import time\ntime.sleep(600)\n")
+    (folder / "index.sh").write_text("#!/bin/sh\nexec sleep 600\n")
+    (folder / "index.sh").chmod(0o755)
+    with system(folder, "up tiny") as (_, said):
+        yield folder, said
+
+
+def test_the_token_is_for_clients_of_your_own(up):
+    """As the page on access says, with curl."""
+    page = (ROOT / "docs/access.md").read_text("utf-8")
+    (shell,) = re.findall(r"^```sh\n((?:(?!```).)*edgewise token.*?)^```", page, re.DOTALL | re.MULTILINE)
+    folder, said = up
+    port = re.search(r"gateway-0: http://127.0.0.1:(\d+)", said)[1]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-e", "-c", shell.replace(":8000", f":{port}")], cwd=folder, env=os.environ | {"PATH": path},
+        capture_output=True, text=True, timeout=LONG_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "small-cpu@near-node" in done.stdout and (folder / "operator").stat().st_mode & 0o077 == 0
 
 
 def test_what_the_pages_say_steers_a_system_that_is_up(up):
+    folder, _ = up
     assert len(STEERING) >= 18 and {line.split()[0] for line in STEERING} >= {
         "status",
         "policy",
         "submit",
         "job",
     }
-    for page in PAGES:
+    for page in STEERED:
         assert any(block.page == page and set(block.commands) & set(STEERING) for block in blocks())
     for command in STEERING:
-        said = edgewise(*shlex.split(command), folder=up)
+        said = edgewise(*shlex.split(command), folder=folder)
         assert said.strip() or command.startswith("job output"), command
-    assert "closest" in edgewise("policy", "show", folder=up)
-    assert "cancelled" in edgewise("jobs", "--all", folder=up)
+    assert "closest" in edgewise("policy", "show", folder=folder)
+    assert "cancelled" in edgewise("jobs", "--all", folder=folder)
+
+
+def test_services_take_requests_as_their_page_says(tmp_path):
+    first, load, *rest = commands_of("orchestration.md")
+    assert (first, load.split()[0]) == ("up kais-live", "load") and len(rest) == 5
+    with system(tmp_path, first):
+        words = shlex.split(load.replace("--seconds 20", "--seconds 2"))
+        became = json.loads(edgewise(*words, "--json", folder=tmp_path))["became"]
+        assert sum(became.values()) > 60 and became["in time"] > 0, became  # before the first frame is over
+        for command in rest:
+            assert edgewise(*shlex.split(command), folder=tmp_path).strip(), command
+        assert "none" in edgewise("policy", "show", "orchestrate", folder=tmp_path)
+        assert "greedy" in edgewise("policy", "show", "requests", folder=tmp_path)
+
+
+def test_all_five_kinds_of_work_are_brought_recorded_and_replayed(tmp_path):
+    """The page's commands in their order, on its scenario made short."""
+    (tmp_path / "short.yaml").write_text(dump_scenario(load_scenario("campus-small", CHANGES)))
+    shown = [
+        line for block in blocks() if block.page == "tutorials/campus-live.md" for line in block.commands
+    ]
+    first, load, record, down, replay = shown
+    assert [each.split()[0] for each in shown] == ["up", "load", "record", "down", "replay"]
+    with system(tmp_path, first.replace("campus-small", "short.yaml")) as (started, _):
+        figures = edgewise(*shlex.split(load), folder=tmp_path)
+        works = ("streams", "services", "graphs", "pipelines", "jobs")
+        for work in works:
+            came, ok = map(int, re.search(rf"{work}\s+(\d+)\s+(\d+)", figures).groups())
+            assert came >= ok > 0, (work, figures)
+        assert "1 pipelines, 3 jobs" in edgewise(*shlex.split(record), folder=tmp_path)
+        edgewise(*shlex.split(down), folder=tmp_path)
+        assert started.wait(LONG_S) == 0
+    said = edgewise(*shlex.split(replay), folder=tmp_path)
+    assert "live, by its clients" in said and all(work in said for work in works)
+
+
+def test_what_is_not_run_here_is_run_by_a_test_that_is_there():
+    shown = {command for block in blocks() for command in block.commands if why_not(command) == "live"}
+    elsewhere = {each for each in shown if any(each.startswith(start) for start in ELSEWHERE)}
+    assert shown - RUN - elsewhere == set()
+    assert [start for start in ELSEWHERE if not any(each.startswith(start) for each in shown - RUN)] == []
+    assert [path for path in (*ELSEWHERE.values(), *BY_HAND.values()) if not (ROOT / path).exists()] == []

@@ -28,6 +28,15 @@ def free_ports(count):
     return ports
 
 
+def identity(file):
+    """A network that answers what it is asked."""
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["B", 3])
+    same = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["B", 3])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "g", [value], [same])
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), file)
+
+
 def listening(port, process):
     for _ in range(600):
         assert process.poll() is None, process.stderr.read()
@@ -41,11 +50,7 @@ def listening(port, process):
 def test_worker_gateway_and_client_of_the_tutorial_run_as_written(tmp_path):
     instead = dict(zip(("8000", "8001", "9000", "9001"), map(str, free_ports(4)), strict=True))
     (tmp_path / "here.yaml").write_text(HERE)
-    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["B", 3])
-    same = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["B", 3])
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["x"], ["y"])], "g", [value], [same])
-    opset = [onnx.helper.make_opsetid("", 17)]
-    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "my-model.onnx")
+    identity(tmp_path / "my-model.onnx")
     for name, code in (("worker", WORKER), ("gateway", GATEWAY), ("client", CLIENT)):
         (tmp_path / f"{name}.py").write_text(re.sub(r"\b[89]00[01]\b", lambda port: instead[port[0]], code))
     running = []
