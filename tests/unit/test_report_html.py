@@ -207,9 +207,14 @@ def test_the_page_begins_with_the_verdict_and_pictures_come_before_tables(run: R
 def test_what_breaks_first_is_said_on_top_and_told_after_the_pictures(run: RecordedRun) -> None:
     best = sections.best_first(run)[0]
     limit = {"kind": "link", "name": "wan", "share": 0.99, "when_s": 3.0, "cures": [{"text": "raise it"}]}
-    full, near = (limit | {"lost": lost, "text": text} for lost, text in ((0.1, "wan is full"), (0.0, "wan is near")))
+    full, near = (
+        limit | {"lost": lost, "text": text} for lost, text in ((0.1, "wan is full"), (0.0, "wan is near"))
+    )
     other = next(policy for policy in run.policies if policy != best)
-    for mine, said in ((full, "First to break</dt><dd>wan is full"), (near, "break first</dt><dd>wan is near")):
+    for mine, said in (
+        (full, "First to break</dt><dd>wan is full"),
+        (near, "break first</dt><dd>wan is near"),
+    ):
         known = {best: [mine], other: [full | {"text": "of another policy"}]}
         page = render(replace(run, manifest=run.manifest | {"limits": known}))
         places = [page.index(text) for text in (said, 'id="pictures"', 'id="limits"', "raise it", 'id="all"')]

@@ -116,9 +116,7 @@ def test_each_sends_evenly_from_a_phase_of_its_own_that_the_seed_draws() -> None
         streams = generate_streams(shop(CAMERA | {"count": count}, door), seed)
         needs = {(s.application, s.rate_qps, s.size_bytes, s.deadline_s, s.priority) for s in streams}
         assert needs == {("cameras", 10, 10e3, 0.08, 0), ("door", 4, 7e3, 1.0, 3)}
-        times = {
-            (s.source, s.site): send_times_s(s, seed) for s in streams if s.source.startswith("cameras")
-        }
+        times = {(s.source, s.site): send_times_s(s, seed) for s in streams if s.source.startswith("cameras")}
         for each in times.values():
             assert len(each) == 200 and np.diff(each) == pytest.approx(period_s)
         first[seed, count] = {which: each[0] for which, each in times.items()}
