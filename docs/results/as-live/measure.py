@@ -1,4 +1,4 @@
-"""Measures shares in time of services, and finished work of jobs, in the published and in the live setting.
+"""Measures shares in time of services and streams, and finished work of jobs, as published and as live.
 
     python docs/results/as-live/measure.py [SCENARIO ...] [--steps STEP ...]     writes table.csv beside it
 
@@ -18,6 +18,9 @@ from edgewise.errors import EdgewiseError
 
 SEEDS = range(500_000, 500_005)
 SERVICES = ("kais-demo", "scarce", "edge-cloud")
+COMPLEX = ("scarce-complex", "edge-cloud-complex")  # take long: without the steps in between
+STREAMS = ("dc-cloud", "co-dc-cloud", "full-edge", "full-edge-scarce", "full-edge-burst")
+MEASURES = {"services": "success", "streams": "success", "jobs": "finished_core_s"}
 FINER = 10  # times as many slots
 UNKNOWN = "the wait for the cloud's link unknown"
 OUT = Path(__file__).with_name("table.csv")
@@ -47,6 +50,10 @@ def steps_of(name):
     """By step, what a scenario changes, from the published setting to the live one."""
     if name == "deferrable":
         return {"published": {"jobs.room": "pooled"}, "live": {}}
+    if name in STREAMS:
+        return {"published": {"streams.gateways": "one"}, "live": {}}
+    if name in COMPLEX:
+        return {"published": {"services.gateways": "one"}, "live": {}}
     slot_s = load_scenario(name).spec.services.slot_s
     fine = {"services.slot_s": slot_s / FINER}
     at_once = {"telemetry.period_s": slot_s / FINER, "telemetry.lag_s": 0}
@@ -66,31 +73,37 @@ def figures(scenario, chosen, about):
         result = {result.work: result, **result.beside}[about]
     except EdgewiseError as error:
         return [str(error).splitlines()[0]]
-    measure = "success" if about == "services" else "finished_core_s"
-    found = [row[measure] for row in result.summary()]
+    found = [row[MEASURES[about]] for row in result.summary()]
     return [f"{value:.6g}" for value in (sum(found) / len(found), min(found), max(found))]
+
+
+def chosen_for(name):
+    """What is compared: policies by decision."""
+    if name == "deferrable":
+        return [{"defer": each} for each in policies.names("defer")]
+    if name in STREAMS:  # `lookahead` takes a hundred times as long
+        fits = ("aset-any", f"aset-{name}")
+        known = [each for each in policies.names("dispatch") if each not in ("aset", "lookahead")]
+        return [{"dispatch": each} for each in known if not each.startswith("aset-") or each in fits]
+    found = [{"requests": each, "orchestrate": "none"} for each in policies.names("requests")]
+    found += [
+        {"requests": "deadline-queue", "orchestrate": each}
+        for each in policies.names("orchestrate")
+        if each != "none"
+    ]
+    return [*found, {"requests": "kais-scarce", "orchestrate": "kais-scarce"}]
 
 
 def rows_of(name, steps):
     """One for each policy and step of those that are asked for."""
-    jobs = name == "deferrable"
-    all_chosen = [{"defer": each} for each in policies.names("defer")] if jobs else []
-    if not jobs:
-        both = {each: policies.names(each) for each in ("requests", "orchestrate")}
-        all_chosen = [{"requests": each, "orchestrate": "none"} for each in both["requests"]]
-        all_chosen += [
-            {"requests": "deadline-queue", "orchestrate": each}
-            for each in both["orchestrate"]
-            if each != "none"
-        ]
-        all_chosen.append({"requests": "kais-scarce", "orchestrate": "kais-scarce"})
+    about = "jobs" if name == "deferrable" else "streams" if name in STREAMS else "services"
     for step, changes in ((each, steps_of(name)[each]) for each in steps or steps_of(name)):
         scenario = load_scenario(name, changes)
-        for chosen in all_chosen:
+        for chosen in chosen_for(name):
             asked = chosen
             if step == UNKNOWN:
                 asked = {**chosen, "requests": Unknowing(chosen["requests"])}
-            found = figures(scenario, asked, "jobs" if jobs else "services")
+            found = figures(scenario, asked, about)
             yield [name, step, "+".join(chosen.values()), *found]
             print(name, step, "+".join(chosen.values()), *found, sep=",", flush=True)
 
@@ -98,7 +111,7 @@ def rows_of(name, steps):
 def main():
     """Measure what is asked for; rows of other scenarios and steps stay."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("scenarios", nargs="*", default=[*SERVICES, "deferrable"])
+    parser.add_argument("scenarios", nargs="*", default=[*SERVICES, *COMPLEX, *STREAMS, "deferrable"])
     parser.add_argument("--steps", nargs="+", default=[])
     asked = parser.parse_args()
     rows = [row for name in asked.scenarios for row in rows_of(name, asked.steps)]
