@@ -186,7 +186,7 @@ class Files(Library):
             import topohub
         except ImportError:
             raise ScenarioError(
-                f"graph {name!r}: comes from the package topohub; pip install 'edgewise[graphs]'"
+                f"graph {name!r}: comes from the package topohub; pip install 'edgewise[place]'"
             ) from None
         try:
             data = topohub.get(name)

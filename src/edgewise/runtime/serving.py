@@ -105,7 +105,7 @@ async def listen(handler: http.Handler, where: Listen, at_once: bool = False) ->
     if where.grpc_port is None:
         return Listening(server, None)
     if importlib.util.find_spec("grpc") is None:
-        raise ScenarioError("grpc_port: gRPC is not installed: pip install 'edgewise[grpc]'")
+        raise ScenarioError("grpc_port: gRPC is not installed: pip install 'edgewise[live]'")
     from edgewise.runtime.protocol.grpc_server import serve_grpc  # an extra
 
     port = where.grpc_port
