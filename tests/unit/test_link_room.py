@@ -77,6 +77,9 @@ def test_feasible_is_what_brute_force_says_and_no_link_is_declared_above_its_cap
             route = over[stream.site, int(world.cluster[w])]
             fits = all(declared[name] + more <= bps[name] * (1 + 1e-9) for name in route)
             room = core.view().load_qps[w] + found.share_qps[w] <= 30.0 * (1 + 1e-9)
+            fullest = max((declared[name] + more) / bps[name] for name in route)
+            assert found.link_load[w] == pytest.approx(fullest)
+            assert found.sending_s[w] == pytest.approx(stream.size_bytes * 8.0 / min(map(bps.get, route)))
             says = Violation.CAPACITY if not room else Violation.NONE if fits else Violation.LINK
             assert found.violation[w] == says, (names[world.cluster[w]], declared)
         (answer,) = core.handle(StreamOpened(float(at), stream))
@@ -100,7 +103,7 @@ def test_without_shared_links_nothing_is_booked_or_checked():
     view = core.view()
     assert view.link.shape == (3, 0) and not view.backlog_s.any()
     (item,) = Items.of(core.world, (replace(some_streams(1)[0], rate_qps=1.0, size_bytes=1e12),))
-    assert Violation.LINK not in assess(view, item).violation
+    assert Violation.LINK not in assess(view, item).violation and not assess(view, item).link_load.any()
 
 
 def told(core, bits, left_bps=10e6):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from edgewise.model.scenario import Scenario
 
 USUAL: Mapping[str, str] = {
-    "dispatch": "least-impedance",
+    "dispatch": "least-harm",
     "requests": "deadline-queue",
     "split": "nona-queues",
     "place": "otfa",

@@ -26,12 +26,14 @@ from edgewise.core.dispatch.state import (
     DELAY_P95,
     DRAW,
     IMPEDANCE,
+    LINK_LOAD,
     LOAD,
     NETWORK,
     NO_NUMBER,
     NONE,
     PROCESSING,
     QUEUE,
+    SENDING,
     SHARE,
     STREAMS,
     THROUGHPUT,
@@ -99,6 +101,8 @@ def choose(score: Any, x: State, now_s: float, item: Item, found: Weights) -> tu
         x.real[DELAY_MEAN],
         x.real[DELAY_P95],
         found.figures[WAIT],
+        found.figures[SENDING],
+        found.figures[LINK_LOAD],
         now_s - x.measured_s,
     )
     scores = found.figures[DRAW]
@@ -234,10 +238,10 @@ def candidates(world: World, ledger: Any, found: Weights, told: Any) -> Candidat
     Args:
         ledger: (load_qps, streams, up). told: what telemetry said.
     """
-    network, processing, impedance, share, draw, wait = found.figures
+    network, processing, impedance, share, draw, wait, sending, link_load = found.figures
     static = (world.capacity_qps, world.accuracy, world.cluster, world.node)
     weighed = (network, processing, impedance, share, found.violation, found.feasible, draw)
-    return Candidates._make((0.0, *ledger, *static, *weighed, *told, wait, 0.0))
+    return Candidates._make((0.0, *ledger, *static, *weighed, *told, wait, sending, link_load, 0.0))
 
 
 class LeastImpedanceFallback(ScorePolicy):
@@ -331,7 +335,23 @@ def prepared() -> tuple[Any, Any]:
     item = Item(0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0)
     flags = np.zeros(1, dtype=np.bool_)
     weighed = (real, real, real, real, codes, flags, real)
-    arrays = (real, whole, flags, real, real, whole, whole, *weighed, real, real, real, real, real)
+    arrays = (
+        real,
+        whole,
+        flags,
+        real,
+        real,
+        whole,
+        whole,
+        *weighed,
+        real,
+        real,
+        real,
+        real,
+        real,
+        real,
+        real,
+    )
     seen, shown = (Candidates._make((0.0, *these, 0.0)) for these in (arrays, map(read_only, arrays)))
     score = typeof(real)(numba.types.none, held_type(typeof(seen)), typeof(item))
     ways: Any = np.zeros((1, 1), dtype=state.WAY).view(np.recarray)

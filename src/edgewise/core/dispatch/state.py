@@ -42,7 +42,7 @@ NONE, WRONG_TASK, INACCURATE, DOWN, LATE, FULL, NO_ROOM = (int(each) for each in
 NO_NUMBER = -2  # what `least` finds in place of a worker where a score is none
 LOAD, ELSEWHERE, QUEUE, THROUGHPUT, DELAY_MEAN, DELAY_P95 = range(5, 11)  # after the rows of a world
 STREAMS = 3
-NETWORK, PROCESSING, IMPEDANCE, SHARE, DRAW, WAIT = range(6)  # rows of `Weights.figures`
+NETWORK, PROCESSING, IMPEDANCE, SHARE, DRAW, WAIT, SENDING, LINK_LOAD = range(8)  # rows of `Weights.figures`
 
 # The way from a site to a cluster; delay_s is infinite when it is down. access_s: from the client. bps: the
 # slower of the client's uplink and the link to the cluster.
@@ -127,7 +127,7 @@ class State(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What constraints and scores of one item need; `figures` (6, W), the others (W,), see `Candidates`."""
+    """What constraints and scores of one item need; `figures` (8, W), the others (W,), see `Candidates`."""
 
     figures: Floats
     violation: NDArray[np.int8]
@@ -137,7 +137,7 @@ class Weights(NamedTuple):
     def of(cls, workers: int) -> "Weights":
         """Room for `weigh` to fill."""
         return cls(
-            np.zeros((6, workers)), np.empty(workers, dtype=np.int8), np.empty(workers, dtype=np.bool_)
+            np.zeros((8, workers)), np.empty(workers, dtype=np.int8), np.empty(workers, dtype=np.bool_)
         )
 
 
@@ -220,6 +220,7 @@ def weigh(x: State, item: Item, found: Weights) -> int:
         found.figures[IMPEDANCE],
     )
     share, draw, load, capacity = found.figures[SHARE], found.figures[DRAW], x.real[LOAD], x.real[CAPACITY]
+    sending = found.figures[SENDING]
     fixed, per_byte, largest, accuracy = x.real[FIXED], x.real[PER_BYTE], x.real[LARGEST], x.real[ACCURACY]
     task, cluster, bits = x.whole[TASK], x.whole[CLUSTER], item.size_bytes * 8.0
     # One loop for each column where it can be: the compiler turns those into vector instructions.
@@ -233,10 +234,11 @@ def weigh(x: State, item: Item, found: Weights) -> int:
         way = x.ways[item.site, cluster[w]]
         network[w] = way.delay_s + 2.0 * way.deviation_s
         impedance[w] = 2.0 * network[w] + processing[w]
+        sending[w] = 2.0 * way.access_s + bits / way.bps
         first = NONE  # tested last to first, so that the first violated one stays
         if load[w] + share[w] > capacity[w] * (1.0 + TOLERANCE):
             first = FULL
-        if 2.0 * way.access_s + bits / way.bps + impedance[w] > item.deadline_s:
+        if sending[w] + impedance[w] > item.deadline_s:
             first = LATE
         if not x.up[w] or not network[w] < np.inf:
             first = DOWN
@@ -255,20 +257,22 @@ def weigh(x: State, item: Item, found: Weights) -> int:
 
 @kernel(allocates=False)
 def weigh_links(x: State, site: int, more_bps: float, found: Weights) -> bool:
-    """Backlogs of the ways from a site, and who is out of reach as a link has no room for more.
+    """Backlogs of the ways from a site, how full they would be, and who is out of reach for want of room.
 
     Returns:
         Whether anybody is left.
     """
-    wait, served = found.figures[WAIT], False
+    wait, full, served = found.figures[WAIT], found.figures[LINK_LOAD], False
     for w in range(x.up.size):
-        wait[w] = 0.0
+        wait[w] = full[w] = 0.0
         for k in range(x.path.shape[2]):
             link = x.path[site, x.whole[CLUSTER, w], k]
             if link >= 0:
                 left_bps = x.link[LEFT, link]
                 wait[w] = max(wait[w], x.link[UNSENT, link] / max(left_bps, 1.0))
-                if found.feasible[w] and x.link[DECLARED, link] + more_bps > left_bps * (1.0 + TOLERANCE):
+                asked_bps = x.link[DECLARED, link] + more_bps
+                full[w] = max(full[w], asked_bps / max(left_bps, 1.0))
+                if found.feasible[w] and asked_bps > left_bps * (1.0 + TOLERANCE):
                     found.violation[w], found.feasible[w] = NO_ROOM, False
         served = served or found.feasible[w]
     return bool(served)

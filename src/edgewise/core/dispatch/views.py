@@ -78,11 +78,12 @@ class Item(NamedTuple):
 class Candidates(NamedTuple):
     """The view of one item: what `score(view, item)` reads. Arrays are (W,).
 
-    Ledger: load_qps (L_w, normalised by fractional load), streams, up.
+    Ledger: load_qps (L_w, normalised by fractional load), streams, up; link_load (of the link on the way
+    there that would be fullest with this item, which part is declared; 0 where links are not shared).
     Static: capacity_qps (C_v), accuracy, cluster, node.
-    For this item: network_s (d + 2σ, one way), processing_s (D_v(ζ)), impedance_s
-    (2(d + 2σ) + D_v), share_qps (η ρ), violation (`Violation`, 0 where feasible), feasible,
-    draw (uniform in (0, 1), keyed by run, item and worker).
+    For this item: network_s (d + 2σ, one way), sending_s (2δ + ζ/u: access there and back, and its payload
+    at the slowest link), processing_s (D_v(ζ)), impedance_s (2(d + 2σ) + D_v), share_qps (η ρ), violation
+    (`Violation`, 0 where feasible), feasible, draw (uniform in (0, 1), keyed by run, item and worker).
     Measured: queue, throughput_qps, delay_mean_s, delay_p95_s, backlog_s (how long the busiest link on the
     way there has still to send; 0 where links are not shared), and age_s of these.
     """
@@ -107,6 +108,8 @@ class Candidates(NamedTuple):
     delay_mean_s: Floats
     delay_p95_s: Floats
     backlog_s: Floats
+    sending_s: Floats
+    link_load: Floats
     age_s: float
 
 

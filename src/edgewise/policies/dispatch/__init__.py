@@ -2,6 +2,7 @@
 
 from edgewise.policies.dispatch import (
     aset as aset,
+    harm as harm,
     meta as meta,
     static as static,
 )
