@@ -23,7 +23,7 @@ from edgewise.runtime.store import ENDED, OPERATIONS, Store
 pytestmark = pytest.mark.live
 HANG_S = 120.0
 GIVEN = ("--policy", "dispatch=closest", "--policy", "defer=sjf")
-DEFAULTS = {"dispatch": "least-impedance", "defer": "tetris"}
+DEFAULTS = {"dispatch": "least-harm", "defer": "tetris"}
 
 
 class Terminal:

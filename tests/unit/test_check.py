@@ -145,7 +145,7 @@ def test_the_command_says_it_in_words_and_json(tmp_path):
     assert done.returncode == 0 and found["servable"] and not found["unserved"]
     assert found["serving"][0]["by"] == [["large-gpu at cloud", pytest.approx(0.056)]]
     kinds = {line["kind"] for line in found["capacity"]}
-    assert kinds == {"node", "worker", "link"} and found["policies"] == {"dispatch": "least-impedance"}
+    assert kinds == {"node", "worker", "link"} and found["policies"] == {"dispatch": "least-harm"}
 
 
 @pytest.mark.parametrize("name", config.shipped_scenarios())

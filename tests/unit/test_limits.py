@@ -204,8 +204,8 @@ def test_sweep_names_what_breaks_where_it_is_too_much(tmp_path):
     found = sweeps.sweep(points, [sweeps.parse_target(TARGET)], cure=True)
     text = "\n".join(found.sentences)
     assert "carries clients_per_min up to 60" in text
-    assert "least-impedance, at 240: first to break: the link wan (up) is full" in text
-    assert "least-impedance, at 240: tried with 3 seeds: links.wan.bandwidth_bps" in text
+    assert "least-harm, at 240: first to break: the link wan (up) is full" in text
+    assert "least-harm, at 240: tried with 3 seeds: links.wan.bandwidth_bps" in text
 
 
 def test_simulate_and_its_report_say_what_limits(tmp_path):
@@ -220,7 +220,7 @@ def test_simulate_and_its_report_say_what_limits(tmp_path):
     assert again.returncode == 0 and (tmp_path / "run" / "report.html").read_text() == page
     done = edgewise("simulate", file, "--json", "--out", "run", cwd=tmp_path)
     found = json.loads(done.stdout)
-    assert found["limits"]["least-impedance"][0]["kind"] == "link" and found["tried"] == []
+    assert found["limits"]["least-harm"][0]["kind"] == "link" and found["tried"] == []
 
 
 def test_sources_are_limited_by_their_names():

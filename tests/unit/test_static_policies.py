@@ -5,7 +5,9 @@ import pytest
 from scipy import stats
 
 from edgewise import policies
+from edgewise.core.dispatch.events import StreamOpened
 from edgewise.core.dispatch.policy import assess
+from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import DispatchView, Items
 from edgewise.testing import small_world, some_streams
 
@@ -20,6 +22,17 @@ def view_of(seed):
     return DispatchView(
         WORLD, 1.0, seed, load, (load > 0).astype(np.int64), up, zeros, zeros, zeros, zeros, 0.0
     )
+
+
+def harm(c, item, w):
+    """What `least-harm` minimises, written down again for one worker."""
+    answer_s = c.impedance_s[w] + c.backlog_s[w] + c.sending_s[w]
+    slack_s, full = item.deadline_s - answer_s, (c.load_qps[w] + c.share_qps[w]) / c.capacity_qps[w]
+    late = np.exp(-4 * max(slack_s, 0) * max(1.02 - full, 0.02) / c.processing_s[w])
+    if c.link_load[w] > 0:
+        held_up = np.exp(-2 * max(slack_s, 0) * max(1.02 - c.link_load[w], 0.02) / c.sending_s[w])
+        late, full = max(late, held_up), max(full, c.link_load[w])
+    return late + 0.1 * full**4 + (8 if c.link_load[w] > 0 else -0.4) * answer_s / item.deadline_s
 
 
 KEYS = {
@@ -68,6 +81,22 @@ def test_random_choice_has_the_stated_proportions(name, weight):
     kept = expected > 0
     assert counts[~kept].sum() == 0
     assert stats.chisquare(counts[kept], expected[kept]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("world", [WORLD, small_world(workers=12, wan_bps=20e6)], ids=["apart", "shared"])
+def test_least_harm_is_the_brute_force_least(world):
+    """And never a full link where another has room: the core masks it, and a fuller one costs more."""
+    core, shared = DispatchCore(world, policies.load("dispatch", "least-harm")), 0
+    for at, stream in enumerate(some_streams(60, 4)):
+        (item,) = Items.of(world, (stream,))
+        candidates = assess(core.view(), item)
+        costs = {w: harm(candidates, item, w) for w in np.flatnonzero(candidates.feasible)}
+        shared += any(candidates.link_load > 0)
+        core.handle(StreamOpened(float(at), stream))
+        assert (stream.id in core.bindings) == bool(costs)
+        if costs:
+            assert costs[core.bindings[stream.id]] == pytest.approx(min(costs.values()), rel=1e-12)
+    assert (shared > 0) == (world.link_bps.size > 0)
 
 
 def test_power_of_two_never_picks_the_fullest_of_three():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,12 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from edgewise import policies
-from edgewise.demo import world
+from edgewise.config import dump_scenario
+from edgewise.demo import outcome, world
+from edgewise.demo.outcome import KINDS, Outcome, PolicyShares, shares_of
 from edgewise.demo.reading import characters, found, model_file, read
 from edgewise.errors import RunError
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
-from edgewise.report.style import new_axes, png
 from edgewise.runtime import http
 from edgewise.runtime.clients.split_trial import running
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic
@@ -36,20 +36,14 @@ from edgewise.runtime.protocol.messages import InferRequest, decode_response, en
 from edgewise.runtime.reaching import ask, operator, store_of
 from edgewise.sim.sites import simulation_of
 
-KINDS = ("ok", "failed", "rejected")
 COLOURS = {"ok": "green", "failed": "red", "rejected": "yellow"}
-FILLS = {"ok": "#4c9f70", "failed": "#c8553d", "rejected": "#e0b34c"}
 BAR = 40
 BUSY = 1.2
 
 
 def explain(out: Console, costs: world.RunTimes, factor: float, streams: Sequence[Stream]) -> None:
     """Say what is real, what is emulated, and how rates were scaled."""
-    rate = sum(stream.rate_qps for stream in streams)
-    out.print(
-        f"[bold]Live:[/bold] {len(streams)} streams of the ten reference applications, with their deadlines "
-        f"and mix, on {len(world.WORKERS)} workers at two access sites, a central office and a cloud."
-    )
+    out.print(f"[bold]Live:[/bold] {_about(factor, streams)}")
     out.print(
         f"Real: text detection ({1e3 * costs.find_s:.1f} ms here) and recognition "
         f"({1e3 * costs.read_s:.1f} ms) on pictures drawn here; processes, HTTP, decisions. "
@@ -60,8 +54,15 @@ def explain(out: Console, costs: world.RunTimes, factor: float, streams: Sequenc
             f"[yellow]Other programs use this machine: work takes {costs.busy:.1f} times its CPU time. "
             "Expect answers later than simulated.[/yellow]"
         )
-    out.print(
-        f"Rates and capacities are [bold]× {factor:.2f}[/bold] so that this machine carries them: "
+
+
+def _about(factor: float, streams: Sequence[Stream]) -> str:
+    """What is run, in words."""
+    rate = sum(stream.rate_qps for stream in streams)
+    return (
+        f"{len(streams)} streams of the ten reference applications, with their deadlines "
+        f"and mix, on {len(world.WORKERS)} workers at two access sites, a central office and a cloud. "
+        f"Rates and capacities are × {factor:.2f} so that this machine carries them: "
         f"{rate:.0f} queries/s when all streams are open."
     )
 
@@ -85,64 +86,6 @@ def streams_shown(
     return Group(head, table, load)
 
 
-def compare(
-    out: Console,
-    live: Sequence[PolicyShares],
-    simulated: Sequence[PolicyShares],
-    tolerance: float,
-    busy: Mapping[str, str],
-) -> bool:
-    """Print measured beside simulated; returns whether all differences are within the tolerance.
-
-    Args:
-        busy: policies during whose run the machine was too busy, and why: these are not judged.
-    """
-    title = f"measured beside simulated; tolerance {100 * tolerance:.0f} points"
-    table = Table(
-        "policy",
-        "queries",
-        *(f"{kind} %" for kind in KINDS),
-        "largest difference",
-        box=SIMPLE_HEAD,
-        title=title,
-    )
-    fine = True
-    for real, model in zip(live, simulated, strict=True):
-        gaps = [abs(getattr(real, kind) - getattr(model, kind)) for kind in KINDS]
-        within = max(gaps) <= tolerance
-        fine = fine and (within or real.policy in busy)
-        cells = [f"{100 * getattr(real, k):.1f} | {100 * getattr(model, k):.1f}" for k in KINDS]
-        judged = "[green]within[/green]" if within else "[red]beyond[/red]"
-        verdict = "[yellow]not judged[/yellow]" if real.policy in busy else judged
-        table.add_row(
-            real.policy,
-            f"{real.queries} | {model.queries}",
-            *cells,
-            f"{100 * max(gaps):.1f} points, {verdict}",
-        )
-    out.print(table)
-    for policy, why in busy.items():
-        out.print(f"[yellow]{policy} is not judged:[/yellow] {why}. End other programs and try again.")
-    return fine
-
-
-def figure(live: Sequence[PolicyShares], simulated: Sequence[PolicyShares], file: Path) -> None:
-    """Bars of measured and simulated shares, side by side, for each policy."""
-    drawing, axes = new_axes(7.0, 3.6, "Queries of the demo: measured (left) and simulated (right)")
-    at, width = np.arange(len(live)), 0.36
-    for shares, shift, hatch in ((live, -0.2, ""), (simulated, 0.2, "//")):
-        base = np.zeros(len(live))
-        for kind in KINDS:
-            height = np.array([100 * getattr(s, kind) for s in shares])
-            axes.bar(at + shift, height, width, base, color=FILLS[kind],
-                     hatch=hatch, edgecolor="white", label=kind if not hatch else None)  # fmt: skip
-            base += height
-    axes.set_xticks(at, [s.policy for s in live])
-    axes.set_ylabel("share of the queries, %")
-    axes.legend(loc="lower center", ncols=3, frameon=False, bbox_to_anchor=(0.5, -0.32))
-    png(drawing, file)
-
-
 def _bar(counts: Sequence[int]) -> Text:
     total, text = max(sum(counts), 1), Text()
     for kind, count in zip(KINDS, counts, strict=True):
@@ -156,20 +99,8 @@ def _total(seen: Sequence[StreamSeen], kind: str) -> int:
 
 POLICIES = ("closest", "farthest", "lookahead")
 CLIENT_S = 0.002
-TOLERANCE = 0.05  # measured and simulated shares should not differ by more
 SWITCH_POLL_S = 0.05
 COMPILING = "Compiling kernels, for the first time on this machine: up to half a minute."
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyShares:
-    """Shares of the queries of one policy's streams, measured or simulated."""
-
-    policy: str
-    queries: int
-    ok: float
-    failed: float
-    rejected: float
 
 
 def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
@@ -179,7 +110,8 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
         seconds: of each policy.
         folder: for everything that is written.
     Returns:
-        whether every measured share that can be judged is within the tolerance of its simulated one.
+        whether every measured share that can be judged is within the tolerance of its simulated one, and
+        both put the policies in the same order.
     Raises:
         EdgewiseError: the networks are not installed, or the system does not start.
     """
@@ -195,17 +127,13 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
     state = folder / "system"
     shutil.rmtree(state, ignore_errors=True)
     measured, busy = asyncio.run(_measure(state, scenario, streams, out, seed))
-    live = [_shares(name, [_total(seen, kind) for kind in KINDS]) for name, seen in measured.items()]
+    live = [shares_of(name, [_total(seen, kind) for kind in KINDS]) for name, seen in measured.items()]
     simulated = [_simulated(scenario, name, streams, seed) for name in POLICIES]
-    fine = compare(out, live, simulated, TOLERANCE, busy)
-    with (folder / "shares.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["policy", "source", "queries", *KINDS])
-        for source, shares in (("measured", live), ("simulated", simulated)):
-            rows.writerows([s.policy, source, s.queries, s.ok, s.failed, s.rejected] for s in shares)
-    figure(live, simulated, folder / "measured-and-simulated.png")
-    out.print(f"figure and table: [bold]{folder}[/bold]")
-    return fine
+    result = Outcome(live, simulated, busy)
+    outcome.show(out, result)
+    page = outcome.save(folder, result, _about(factor, streams), dump_scenario(scenario))
+    outcome.conclude(out, result, page)
+    return result.fine
 
 
 async def _measure(
@@ -267,14 +195,9 @@ async def _show(
             await asyncio.wait([playing], timeout=0.25)
 
 
-def _shares(policy: str, counts: Sequence[int]) -> PolicyShares:
-    total = sum(counts)
-    return PolicyShares(policy, total, *(count / max(total, 1) for count in counts))
-
-
 def _simulated(scenario: Scenario, policy: str, streams: Sequence[Stream], seed: int) -> PolicyShares:
-    outcome = simulation_of(scenario, partial(policies.load, "dispatch", policy), seed, streams=streams).run()
-    return _shares(policy, [int(np.sum(outcome.streams[kind])) for kind in KINDS])
+    run = simulation_of(scenario, partial(policies.load, "dispatch", policy), seed, streams=streams).run()
+    return shares_of(policy, [int(np.sum(run.streams[kind])) for kind in KINDS])
 
 
 def _answers(seen: Sequence[StreamSeen]) -> Table:

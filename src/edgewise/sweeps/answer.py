@@ -128,11 +128,12 @@ def border(
 
 
 def write_page(path: Path, image: bytes, **found: Any) -> None:
-    """Write the page of a sweep, whole or not at all.
+    """Write the page of a sweep or of the demo, whole or not at all.
 
     Args:
         image: PNG of its figure.
-        found: title, sentences, headings, rows, facts and scenario, as the template names them.
+        found: kind, title, sentences, facts, caption, section, about, headings, rows and scenario, as the
+            template names them.
     Raises:
         RunError: it cannot be written.
     """
@@ -325,6 +326,8 @@ class Answer:
             caption=TRIED if two else INTERVALS,
             facts={"Seeds": len(points.seeds), "Version": version("edgewise"), "Command": self.command},
             sentences=(*self.sentences, *decided.lines(points.decided())),
+            section="Points",
+            about="Means over seeds, and their 95 % intervals; the scenario is that of the first point.",
             headings=headings,
             rows=rows,
             scenario=scenario,

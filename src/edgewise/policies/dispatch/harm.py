@@ -17,7 +17,7 @@ class LeastHarm(ScorePolicy):
         m = max(u, l),    h = 8 a / D^i over shared links, else -0.4 a / D^i
 
     u is how full the worker would be and l the fullest link on the way, b that link's backlog: a query that
-    comes evenly waits for longer than s behind others with about this probability. m keeps the scarcer of both
+    comes evenly waits for longer than s behind others with about this probability. m keeps the scarcest
     from filling. h is what is left to others: where ways are nobody's queue, who has time goes far and leaves
     near and fast workers to those who have none; where they are shared, a stream stays near, since gateways
     that move streams at the same moment do not yet know what the others put on a link. Weights were chosen on
