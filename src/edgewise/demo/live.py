@@ -97,7 +97,7 @@ def _total(seen: Sequence[StreamSeen], kind: str) -> int:
     return sum(s.became[kind] for s in seen)
 
 
-POLICIES = ("closest", "farthest", "lookahead")
+POLICIES = ("closest", "load-balancing", policies.USUAL["dispatch"])  # the first is the naive one
 CLIENT_S = 0.002
 SWITCH_POLL_S = 0.05
 COMPILING = "Compiling kernels, for the first time on this machine: up to half a minute."

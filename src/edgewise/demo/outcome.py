@@ -109,10 +109,11 @@ COLOURED = {"within": "green", "beyond": "red", "not judged": "yellow"}
 def show(out: Console, found: Outcome) -> None:
     """Print the table, and which policies are not judged."""
     out.print("\n[bold]Measured | simulated[/bold]", highlight=False)
-    table = Table(*HEADINGS, box=SIMPLE_HEAD, pad_edge=False)
-    for *cells, gap in rows_of(found):
+    policy, _, *others = HEADINGS
+    table = Table(policy, *others, box=SIMPLE_HEAD, pad_edge=False)
+    for name, _, *cells, gap in rows_of(found):
         points, _, verdict = gap.partition(", ")
-        table.add_row(*cells, f"{points}, [{COLOURED[verdict]}]{verdict}[/]")
+        table.add_row(name, *cells, f"{points}, [{COLOURED[verdict]}]{verdict}[/]")
     out.print(table)
     for policy, why in found.busy.items():
         out.print(f"[yellow]{policy} is not judged:[/yellow] {why}. End other programs and try again.")

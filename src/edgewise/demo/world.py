@@ -37,7 +37,7 @@ WORKERS = (
     ("reader-edge", "edge-1"), ("finder-office", "office"), ("reader-office", "office"),
     ("finder-cloud", "cloud"), ("reader-cloud", "cloud"),
 )  # fmt: skip
-STREAMS = 40
+STREAMS = 28  # a good policy refuses few of them, the closest worker for each a fifth
 SHARE = 0.25  # of this machine's cores that the networks may take; the rest is for gateways and clients
 ALL = 0.5  # of them that everything together may take: room for bursts, and for what else runs here
 OTHER_S = 0.0025  # CPU time of a query beside its network: client, gateway, worker
