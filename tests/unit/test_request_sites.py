@@ -164,14 +164,14 @@ def test_a_replica_that_is_to_go_serves_what_it_has_and_goes_when_all_have_heard
     sites = sites_of(services__requests__rate_qps=100)
     sites.advance(5.0)
     name = next(name for name, server in sites.queues.replicas.items() if server.station > 0 and server.work)
-    free = sites.queues.run.free.copy()
+    free = sites.queues.run.room.copy()
     sites.remove_replica(name)
     (i,) = sites.queues.replicas[name].work
     sites.advance(5.1)
     assert name in sites.queues.replicas  # news of it come at 5.75
     sites.advance(8.0)
     assert name not in sites.queues.replicas and sites.rows[i].state in (k.IN_TIME, k.LATE)
-    assert sites.queues.run.free[:, 1].sum() > free[:, 1].sum()
+    assert sites.queues.run.room[:, 1].sum() > free[:, 1].sum()
     sites.advance(end_s(sites))
     assert all(name not in core.replicas for core in checked(sites).cores)
 

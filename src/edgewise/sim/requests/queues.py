@@ -182,8 +182,8 @@ class ReplicaQueues:
         kept = run.alive[: clock.servers]
         kept = kept[kept != server.row]
         run.alive[: kept.size], clock.servers = kept, kept.size
-        run.free[self.system.first_machine[server.station]] += run.holds[server.service]
         del self.replicas[server.name]
+        self._leave_room(server.station)
 
     def fail_node(self, node: int) -> None:
         """Replicas there break, and what they had is lost."""
@@ -253,7 +253,7 @@ class ReplicaQueues:
     def _new(self, n: int, s: int) -> ReplicaServer:
         name = f"{self.services.names[s]}-{self.services.nodes[n]}-{next(self._numbers)}"
         server = self._add(name, s, n + 1)
-        self._run.free[self.system.first_machine[n + 1]] -= self._run.holds[s]
+        self._leave_room(n + 1)
         return server
 
     def _add(self, name: str, s: int, station: int, serves: int = 1) -> ReplicaServer:
@@ -272,6 +272,12 @@ class ReplicaQueues:
         run.alive[run.clock[0].servers] = row
         run.clock[0].servers += 1
         return server
+
+    def _leave_room(self, station: int) -> None:
+        """What its replicas leave of a node is had by requests that hold cores or memory of their own."""
+        machine, run = self.system.first_machine[station], self._run
+        services = [server.service for server in self._on(station - 1)]
+        run.room[machine] = run.has[machine] - run.holds[services].sum(axis=0)
 
     def _needed(self, service: int) -> list[int]:
         return [int(layer) for layer in np.flatnonzero(self.system.needs_layer[service])]

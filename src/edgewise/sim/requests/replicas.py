@@ -116,9 +116,8 @@ def machine_for(x: RequestRun, i: int) -> int:
     if s.working < s.serves:
         cores, memory_bytes = holds(x, i)
         for m in range(first[s.station], first[s.station + 1]):
-            if has_room(cores, x.free[m, 0], x.has[m, 0]) and has_room(
-                memory_bytes, x.free[m, 1], x.has[m, 1]
-            ):
+            free_cores, free_bytes = x.room[m, 0] - x.busy[m, 0], x.room[m, 1] - x.busy[m, 1]
+            if has_room(cores, free_cores, x.has[m, 0]) and has_room(memory_bytes, free_bytes, x.has[m, 1]):
                 return m
     return NONE
 
@@ -131,8 +130,8 @@ def work(x: RequestRun, i: int, machine: int) -> None:
     took_s = varied_s(x.desks.system.service_deviation, c.seed, i, r.service_s)
     x.worked_s[s.service, s.station] += took_s
     cores, memory_bytes = holds(x, i)
-    x.free[machine, 0] -= cores
-    x.free[machine, 1] -= memory_bytes
+    x.busy[machine, 0] += cores
+    x.busy[machine, 1] += memory_bytes
     at.machine, at.begun, at.until_s, r.state = machine, c.begun, c.now_s + took_s, WORKED_ON
     c.begun += 1
     s.working += 1
@@ -184,8 +183,8 @@ def release(x: RequestRun, i: int) -> None:
     x.worked_s[s.service, s.station] -= max(at.until_s - x.clock[0].now_s, 0.0)  # what a failure cut off
     cores, memory_bytes = holds(x, i)
     if x.desks.system.returns_cpu or x.request[i].station == CLOUD:
-        x.free[at.machine, 0] += cores
-    x.free[at.machine, 1] += memory_bytes
+        x.busy[at.machine, 0] -= cores
+    x.busy[at.machine, 1] -= memory_bytes
 
 
 @kernel

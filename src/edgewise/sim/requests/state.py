@@ -78,11 +78,12 @@ class RequestRun(NamedTuple):
     desks: of the sites. clock: (1,) CLOCK. events: a heap of EVENT. request: (R,) REQUEST, where each
     stands; stands: (R,) STANDS. server: (P,) SERVER; alive: (P,) those that there are, oldest first.
     server_of: (B, .) replica of each row of a desk, and row_of: (B, P) the other way, -1. first: (K,) who
-    waits first, by deadline. due: (K,) whether a queue is to be gone through. down: (K,). free, has: (M, 2)
-    cores and memory. holds: (S, 2) those of a replica. lan_free_s: (B,). answer_bits: (S,). route: (2, B, K)
-    there and back. worked_s: (S, K) of replicas on requests. tally: (F, COLUMNS). told: (news, P) TOLD;
-    tellers: how many of each. notes: (.,) NOTE; of no size where nobody reads them. memory: of the rule.
-    worker: (., W) costs of streams' workers. sent_qps: (B, W) load of what was sent there since it was read.
+    waits first, by deadline. due: (K,) whether a queue is to be gone through. down: (K,). has: (M, 2) cores
+    and memory; room: what replicas leave of that, busy: what requests hold that are worked on. holds: (S, 2)
+    those of a replica. lan_free_s: (B,). answer_bits: (S,). route: (2, B, K) there and back. worked_s: (S, K)
+    of replicas on requests. tally: (F, COLUMNS). told: (news, P) TOLD; tellers: how many of each. notes: (.,)
+    NOTE; of no size where nobody reads them. memory: of the rule. worker: (., W) costs of streams' workers.
+    sent_qps: (B, W) load of what was sent there since it was read.
     """
 
     desks: Desks
@@ -97,8 +98,9 @@ class RequestRun(NamedTuple):
     first: Ints
     due: Bools
     down: Bools
-    free: Floats
     has: Floats
+    room: Floats
+    busy: Floats
     holds: Floats
     lan_free_s: Floats
     answer_bits: Floats
@@ -143,7 +145,8 @@ def new_run(
         desks, clock, records((64,), EVENT), rows, records(rows.shape, STANDS), records((0,), SERVER),
         np.zeros(0, dtype=np.int64), unknown, unknown,
         np.full(stations, NONE), np.zeros(stations, np.bool_), np.zeros(stations, np.bool_),
-        has.copy(), has, np.ascontiguousarray(system.replica_holds[:, ::-1]), np.zeros(system.sites),
+        has, has.copy(), np.zeros_like(has), np.ascontiguousarray(system.replica_holds[:, ::-1]),
+        np.zeros(system.sites),
         8.0 * services.answer_bytes,
         np.zeros((2, *system.delay_s.shape), np.int64), np.zeros((system.services, stations)),
         np.zeros((frames, COLUMNS)), records((news, 0), TOLD), np.zeros(news, np.int64),
