@@ -76,7 +76,7 @@ def shares(ok, policy="closest"):
 def test_the_conclusion_is_one_sentence_and_fits_eighty_columns(tmp_path):
     measured = [shares(0.712), shares(0.853, "load-balancing"), shares(0.941, "least-harm")]
     simulated = [shares(0.729), shares(0.86, "load-balancing"), shares(0.924, "least-harm")]
-    found = outcome.Outcome(measured, simulated, {"load-balancing": "its processes waited"})
+    found = outcome.DemoOutcome(measured, simulated, {"load-balancing": "its processes waited"})
     assert found.fine and found.same_order
     assert found.sentence() == (
         "least-harm answered 94.1 % of the queries in time, 22.9 points more than closest (simulated: 19.5); "
@@ -95,9 +95,9 @@ def test_the_conclusion_is_one_sentence_and_fits_eighty_columns(tmp_path):
 
 def test_policies_that_simulation_tells_apart_must_follow_each_other_live():
     simulated = [shares(0.80), shares(0.90, "least-harm")]
-    turned = outcome.Outcome([shares(0.86), shares(0.85, "least-harm")], simulated, {})
+    turned = outcome.DemoOutcome([shares(0.86), shares(0.85, "least-harm")], simulated, {})
     assert not turned.same_order and not turned.fine and "differently" in turned.sentence()
-    near = outcome.Outcome(
+    near = outcome.DemoOutcome(
         [shares(0.86), shares(0.85, "least-harm")], [shares(0.85), shares(0.86, "least-harm")], {}
     )
     assert near.same_order and near.fine
@@ -117,7 +117,7 @@ def test_the_exit_status_says_whether_live_and_simulation_agree(tmp_path, monkey
 
     def judged(seconds, out, folder):
         both = [shares(measured), shares(0.9, "farthest")], [shares(0.82), shares(0.9, "farthest")]
-        result = outcome.Outcome(*both, busy)
+        result = outcome.DemoOutcome(*both, busy)
         outcome.show(console, result)
         return result.fine
 

@@ -68,7 +68,7 @@ def test_a_policy_that_a_gateway_does_not_take_is_taken_back(tmp_path):
             assert found["state"] in ("waiting", "compiling", "switching")
             await asyncio.sleep(0.02)
         assert "gateway-0: no answer within 0.3 s" in found["error"]
-        assert "least-impedance decides as before" in found["error"]
+        assert "least-harm decides as before" in found["error"]
         assert [row["state"] for row in found["gateways"]] == ["failed"]
         assert controller.store.policy("dispatch") == "least-impedance"
 

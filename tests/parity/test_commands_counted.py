@@ -31,6 +31,7 @@ SHORT = {
     "campus-small": {},
     "deferrable": {},
     **{name: {"duration_s": 50} for name in ("edge-cloud", "edge-cloud-complex", "scarce", "scarce-complex")},
+    "factory": {"duration_s": 100},
     "kais-demo": {"duration_s": 1000},
     "kais-live": {"duration_s": 21},
     "recognition": {"duration_s": 200},

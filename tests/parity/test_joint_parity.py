@@ -125,7 +125,7 @@ def test_two_gateways_send_requests_as_simulated(told):
     for site, core in enumerate(sites.cores):
         log = [(event, (), commands) for where, event, commands in sites.log if where == site]
         policy = policies.load("requests", decides["requests"], live=True)
-        known = replace(services, service_s=core.services.service_s)
+        known = replace(services, service_s=core.services.service_s, least_s=core.services.least_s)
         live = RequestCore(known, core.site, policy, core.seed)
         assert same(live, log) >= {ReplicaTold, RequestReturned, Send}
         lost += sum(isinstance(event, RequestReturned) and event.how == "lost" for event, _, _ in log)

@@ -73,7 +73,7 @@ def test_answers_on_a_busy_link_come_as_a_list_of_events_says(monkeypatch: pytes
         begin_s = max(at_s, free_s.get(bps, 0.0))
         free_s[bps] = begin_s + 8.0 * ANSWER_BYTES / bps
         waited += begin_s > at_s
-        there_s = free_s[bps] + sites.queues.run.back_s[rows.site[i], station]
+        there_s = free_s[bps] + sites.queues.run.desks.back_s[rows.site[i], station]
         if there_s < len(sites.tally) * sites.frame_s:
             assert rows.end_s[i] == pytest.approx(there_s, rel=0, abs=1e-9)
             assert rows.state[i] == (4 if there_s <= rows.deadline_s[i] else 5)

@@ -202,7 +202,7 @@ def test_real_graphs() -> None:
 
 def test_graphs_need_topohub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "topohub", None)
-    with pytest.raises(ScenarioError, match=r"topology.graph: .*pip install 'edgewise\[graphs\]'"):
+    with pytest.raises(ScenarioError, match=r"topology.graph: .*pip install 'edgewise\[place\]'"):
         load_scenario("isp")
 
 

@@ -21,7 +21,7 @@ from rich.text import Text
 from edgewise import policies
 from edgewise.config import dump_scenario
 from edgewise.demo import outcome, world
-from edgewise.demo.outcome import KINDS, Outcome, PolicyShares, shares_of
+from edgewise.demo.outcome import KINDS, DemoOutcome, PolicyShares, shares_of
 from edgewise.demo.reading import characters, found, model_file, read
 from edgewise.errors import RunError
 from edgewise.model.scenario import Scenario
@@ -129,7 +129,7 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
     measured, busy = asyncio.run(_measure(state, scenario, streams, out, seed))
     live = [shares_of(name, [_total(seen, kind) for kind in KINDS]) for name, seen in measured.items()]
     simulated = [_simulated(scenario, name, streams, seed) for name in POLICIES]
-    result = Outcome(live, simulated, busy)
+    result = DemoOutcome(live, simulated, busy)
     outcome.show(out, result)
     page = outcome.save(folder, result, _about(factor, streams), dump_scenario(scenario))
     outcome.conclude(out, result, page)

@@ -36,7 +36,7 @@ class PolicyShares:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """Measured beside simulated shares, a policy each in the same order; the first is the naive one.
 
     Attributes:
@@ -92,7 +92,7 @@ def shares_of(policy: str, counts: Sequence[int]) -> PolicyShares:
     return PolicyShares(policy, total, *(count / max(total, 1) for count in counts))
 
 
-def rows_of(found: Outcome) -> list[list[str]]:
+def rows_of(found: DemoOutcome) -> list[list[str]]:
     """A row for each policy: queries, then of each kind the measured and the simulated share, and the gap."""
     rows = []
     for real, model, gap in zip(found.measured, found.simulated, found.gaps, strict=True):
@@ -106,7 +106,7 @@ HEADINGS = ("policy", "queries", *(f"{kind} %" for kind in KINDS), "points apart
 COLOURED = {"within": "green", "beyond": "red", "not judged": "yellow"}
 
 
-def show(out: Console, found: Outcome) -> None:
+def show(out: Console, found: DemoOutcome) -> None:
     """Print the table, and which policies are not judged."""
     out.print("\n[bold]Measured | simulated[/bold]", highlight=False)
     policy, _, *others = HEADINGS
@@ -119,7 +119,7 @@ def show(out: Console, found: Outcome) -> None:
         out.print(f"[yellow]{policy} is not judged:[/yellow] {why}. End other programs and try again.")
 
 
-def conclude(out: Console, found: Outcome, page: Path) -> None:
+def conclude(out: Console, found: DemoOutcome, page: Path) -> None:
     """One sentence, where the report is, and what to do next."""
     out.print(f"[bold]{found.sentence()}[/bold]", highlight=False)
     out.print(f"report: {page}", highlight=False, soft_wrap=True)
@@ -143,7 +143,7 @@ def figure(live: Sequence[PolicyShares], simulated: Sequence[PolicyShares], file
     png(drawing, file)
 
 
-def save(folder: Path, found: Outcome, about: str, scenario: str) -> Path:
+def save(folder: Path, found: DemoOutcome, about: str, scenario: str) -> Path:
     """Write `shares.csv`, the figure and the page.
 
     Args:

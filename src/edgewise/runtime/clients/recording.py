@@ -84,6 +84,7 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     """
     store, now_s = store_of(state), clock.unix_s()
     live, since_s = load_scenario(state / SCENARIO), 0.0 if last_s is None else now_s - last_s
+    one_gateway = len(store.processes("gateway")) == 1 and len(live.topology.sites) > 1
     seen, slot_s = (
         _seen(store, live, since_s, now_s),
         live.spec.jobs.slot_s if live.spec.jobs is not None else SLOT_S,
@@ -112,7 +113,7 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     if rows:
         names = _names(rows)
         data["streams"] = _streams(live, rows, names, duration_s)
-        if len(store.processes("gateway")) == 1 and len(live.topology.sites) > 1:
+        if one_gateway:
             data["streams"]["gateways"] = "one"
         _write(folder / TRACE, COLUMNS, _stream_lines(live, rows, names, began_s, now_s))
     if requests and services is not None:
