@@ -70,7 +70,7 @@ def test_a_policy_that_a_gateway_does_not_take_is_taken_back(tmp_path):
         assert "gateway-0: no answer within 0.3 s" in found["error"]
         assert "least-harm decides as before" in found["error"]
         assert [row["state"] for row in found["gateways"]] == ["failed"]
-        assert controller.store.policy("dispatch") == "least-impedance"
+        assert controller.store.policy("dispatch") == "least-harm"
 
     with_full_gateway(tmp_path, scenario)
 
