@@ -117,13 +117,12 @@ def services_at_sites(scenario: Scenario, given: SimulatedServices, shared: Cont
     clusters = [cluster.name for cluster in topology.clusters]
     nodes = [node for node in topology.nodes if node.cluster != spec.cloud]
     seen, system = given.draw([PROFILED]), given.system
-    number = np.bincount(seen.service[0], minlength=system.services)
+    number, took_s = np.bincount(seen.service[0], minlength=system.services), seen.service_s()
     deadline_s, service_s = (
         np.bincount(seen.service[0], values[0], system.services) / np.maximum(number, 1)
-        for values in (seen.deadline_s - seen.arrival_s, seen.service_s())
+        for values in (seen.deadline_s - seen.arrival_s, took_s)
     )
-    least_s = [np.quantile(took_s, 0.1) if (took_s := seen.service_s()[0][seen.service[0] == s]).size else 0.0
-               for s in range(system.services)]  # fmt: skip
+    of_each = [took_s[0][seen.service[0] == s] for s in range(system.services)]
     return Services(
         spec=spec,
         system=system,
@@ -135,7 +134,7 @@ def services_at_sites(scenario: Scenario, given: SimulatedServices, shared: Cont
         ),
         holds=tuple(map(Resources, system.service_cpu_cores.tolist(), system.service_memory_bytes.tolist())),
         service_s=service_s,
-        least_s=np.array(least_s),
+        least_s=np.array([np.quantile(each, 0.1) if each.size else 0.0 for each in of_each]),
         deadline_s=deadline_s,
         answer_bytes=answers_of(spec, scenario.catalog) if have_answers(spec) else np.zeros(system.services),
     )

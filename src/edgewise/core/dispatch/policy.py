@@ -335,23 +335,7 @@ def prepared() -> tuple[Any, Any]:
     item = Item(0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0)
     flags = np.zeros(1, dtype=np.bool_)
     weighed = (real, real, real, real, codes, flags, real)
-    arrays = (
-        real,
-        whole,
-        flags,
-        real,
-        real,
-        whole,
-        whole,
-        *weighed,
-        real,
-        real,
-        real,
-        real,
-        real,
-        real,
-        real,
-    )
+    arrays = (real, whole, flags, real, real, whole, whole, *weighed, *[real] * 7)
     seen, shown = (Candidates._make((0.0, *these, 0.0)) for these in (arrays, map(read_only, arrays)))
     score = typeof(real)(numba.types.none, held_type(typeof(seen)), typeof(item))
     ways: Any = np.zeros((1, 1), dtype=state.WAY).view(np.recarray)
