@@ -28,17 +28,21 @@ from bench.load import cpu_s, load, query
 from bench.measure import pin
 
 HERE = Path(__file__).resolve().parent.parent
-# name → scenario, changes, policies by decision
+ONE_DECIDES, EACH_DECIDES = {"streams.gateways": "one"}, {"streams.gateways": "per_site"}
+ONE_SENDS, EACH_SENDS = {"services.gateways": "one"}, {"services.gateways": "per_site"}
+# name → scenario, changes (who decides is said: what is the default has changed), policies by decision
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
-    "streams, three-tier": ("three-tier", {}, {"dispatch": "least-impedance"}),
-    "streams, full-edge": ("full-edge", {"duration_s": 300}, {"dispatch": "closest"}),
-    "streams, lookahead": ("three-tier", {"duration_s": 100}, {"dispatch": "lookahead"}),
-    "services, kais-demo": ("kais-demo", {}, {"requests": "greedy", "orchestrate": "marginal"}),
-    "services, learned": ("scarce", {}, {"requests": "kais-scarce", "orchestrate": "kais-scarce"}),
+    "streams, three-tier": ("three-tier", ONE_DECIDES, {"dispatch": "least-impedance"}),
+    "streams, one gateway": ("full-edge", {"duration_s": 300, **ONE_DECIDES}, {"dispatch": "closest"}),
+    "streams, one per site": ("full-edge", {"duration_s": 300, **EACH_DECIDES}, {"dispatch": "closest"}),
+    "streams, lookahead": ("three-tier", {"duration_s": 100, **ONE_DECIDES}, {"dispatch": "lookahead"}),
+    "services, one gateway": ("kais-demo", ONE_SENDS, {"requests": "greedy", "orchestrate": "marginal"}),
+    "services, one per site": ("kais-demo", EACH_SENDS, {"requests": "greedy", "orchestrate": "marginal"}),
+    "services, learned": ("scarce", ONE_SENDS, {"requests": "kais-scarce", "orchestrate": "kais-scarce"}),
     "pipelines, recognition": ("recognition", {}, {"place": "otfa"}),
     "pipelines, place jointly": ("recognition", {}, {"place": "joint"}),
     "graphs, split-inception": ("split-inception", {}, {"split": "nona-free"}),
-    "jobs, deferrable": ("deferrable", {}, {"defer": "horizon"}),
+    "jobs, pooled": ("deferrable", {"jobs.room": "pooled"}, {"defer": "horizon"}),
     "jobs, on nodes": ("deferrable", {"jobs.room": "nodes"}, {"defer": "tetris"}),
 }
 LIVE = {"gateway, a small query": "gateway", "worker, a small query": "worker"}

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from edgewise.arrays import Bools, Ints
-from edgewise.core.compiled import held, kernel
 from edgewise.core.defer import CapacityView, DeferralPolicy
 from edgewise.core.defer.core import broken as broken_turns
-from edgewise.core.dispatch.request_rules import CLOUD, possible
-from edgewise.core.dispatch.requests import IMPOSSIBLE
+from edgewise.core.dispatch.request_rules import CLOUD
 from edgewise.core.guard import Guard, begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import OneByOne, batched
@@ -51,14 +49,15 @@ class GuardedRequests(Guarded):
     """Requests → stations."""
 
     def decide(self, view: ReplicaView) -> Ints:
-        """(W, B) stations, all of them possible."""
-        heads: Bools = view.site["head"] >= 0
-        cloud, due, asked, ask = np.where(heads, CLOUD, HOLD), heads.sum(axis=1), self.policy, self.guard.ask
+        """(W, B) stations; `ReplicaWorlds.step` under this guard replaces what is not possible."""
+        heads: Bools = view.site.view(np.ndarray)["head"] >= 0
+        asked, ask = self.policy, self.guard.ask
         if isinstance(asked, OneByOne):
+            due = heads.sum(axis=1)
             found = [
                 ask(
                     partial(_in_world, asked, view, heads, world),
-                    partial(np.array, cloud[world]),
+                    partial(_cloud, heads[world]),
                     questions=int(due[world]),
                 )
                 for world in range(view.worlds)
@@ -66,10 +65,10 @@ class GuardedRequests(Guarded):
             stations = np.array(found).reshape(heads.shape)
         else:
             stations = ask(
-                lambda: _stations(asked.decide(view), heads), lambda: cloud, questions=int(due.sum())
+                lambda: _stations(asked.decide(view), heads),
+                lambda: _cloud(heads),
+                questions=int(np.count_nonzero(heads)),
             )
-        if wrong := replace_impossible(view, stations):
-            self.guard.replaced(IMPOSSIBLE, wrong)
         return stations
 
 
@@ -130,6 +129,11 @@ def _in_world(asked: OneByOne, view: ReplicaView, heads: Bools, world: int) -> I
     return _stations(asked.array_in_world(view, world, view.head[world]), heads[world])
 
 
+def _cloud(heads: Bools) -> Ints:
+    """The cloud for every head."""
+    return np.where(heads, CLOUD, HOLD)
+
+
 def _stations(answer: Any, heads: Bools) -> Ints:
     """Stations of heads as whole numbers; what is none is no station.
 
@@ -142,15 +146,3 @@ def _stations(answer: Any, heads: Bools) -> Ints:
     if found.dtype.kind == "f":
         found = np.where(np.isfinite(found) & (found == np.floor(found)), found, NO_STATION)
     return np.ascontiguousarray(np.where(heads, found, HOLD), dtype=np.int64)
-
-
-@kernel(allocates=False)
-def replace_impossible(view: ReplicaView, stations: Ints) -> int:
-    """Send heads to the cloud for which (W, B) stations are not possible; how many."""
-    x, found = held(view), 0
-    for world in range(stations.shape[0]):
-        for b in range(stations.shape[1]):
-            if not possible(x, world, b, stations[world, b]):
-                stations[world, b] = CLOUD
-                found += 1
-    return found

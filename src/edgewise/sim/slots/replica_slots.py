@@ -65,23 +65,32 @@ def pass_slot(system: System, x: ReplicaBatch, world: int, stations: Ints, slot:
 
 
 @kernel(allocates=False)
-def pass_all(system: System, seen: ReplicaView, truth: Truth, stations: Ints, slot: int) -> int:
+def pass_all(
+    system: System, seen: ReplicaView, truth: Truth, stations: Ints, slot: int, strict: bool
+) -> tuple[int, int]:
     """One slot of every world under (W, B) stations; slot -1 only begins the first.
 
+    Args:
+        strict: stop at a decision that cannot be carried out, before anything has changed; else the cloud
+            stands in.
+
     Returns:
-        world * B + b of the first decision that cannot be carried out, when nothing has changed; or -1.
+        How many decisions cannot be carried out, and world * B + b of the last of them.
     """
-    p, x = held(system), held(ReplicaBatch(seen, truth))
+    p, x, wrong, where = held(system), held(ReplicaBatch(seen, truth)), 0, -1
     for world in range(stations.shape[0]):
         for b in range(stations.shape[1]):
             if slot >= 0 and not possible(x.seen, world, b, stations[world, b]):
-                return int(world * stations.shape[1] + b)
+                wrong, where = wrong + 1, world * stations.shape[1] + b
+                if strict:
+                    return wrong, where
+                stations[world, b] = CLOUD if x.seen.site[world, b].head >= 0 else HOLD
     for world in range(stations.shape[0]):
         if slot < 0:
             begin_slot(p, x, world, 0)
         else:
             pass_slot(p, x, world, stations[world], slot)
-    return -1
+    return wrong, where
 
 
 @inner

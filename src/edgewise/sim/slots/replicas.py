@@ -133,7 +133,7 @@ class ReplicaWorlds:
         self.slot = 0
         frames = self.slots // self.system.frame_slots
         self.state = k.new_worlds(self.system, self._requests, frames, self._seeds)
-        pass_all(self.system, *self.state, np.zeros(self.view.site.shape, dtype=np.int64), -1)
+        pass_all(self.system, *self.state, np.zeros(self.view.site.shape, dtype=np.int64), -1, True)
         return self.view
 
     @property
@@ -164,22 +164,25 @@ class ReplicaWorlds:
         scale_all(self.system, *self.state, commands, self.slot, self._most_nodes, valid)
         return valid
 
-    def step(self, stations: Ints) -> SlotResult:
+    def step(self, stations: Ints, guard: Guard | None = None) -> SlotResult:
         """Dispatch every site's head, (W, B) station or HOLD, and let the slot pass.
 
+        Args:
+            guard: counts decisions that cannot be carried out; these requests go to the cloud.
         Raises:
-            PolicyError: a station does not exist, or does not host the service; nothing has changed then.
+            PolicyError: without a guard, a station does not exist, or does not host the service; nothing has
+                changed then.
         """
         self._refuse_end()
         stations = np.ascontiguousarray(stations, dtype=np.int64)
-        if stations.shape != self.view.head.shape:
-            raise PolicyError(f"stations must be of shape {self.view.head.shape}, got {stations.shape}")
+        if stations.shape != self.view.site.shape:
+            raise PolicyError(f"stations must be of shape {self.view.site.shape}, got {stations.shape}")
         self._grow()
-        wrong = pass_all(self.system, *self.state, stations, self.slot)
-        if wrong >= 0:
-            raise PolicyError(
-                self._impossible(wrong // stations.shape[1], wrong % stations.shape[1], stations)
-            )
+        wrong, where = pass_all(self.system, *self.state, stations, self.slot, guard is None)
+        if wrong and guard is None:
+            raise PolicyError(self._impossible(where, stations))
+        if wrong and guard is not None:
+            guard.replaced(IMPOSSIBLE, wrong)
         self.slot += 1
         truth = self.state.truth
         return SlotResult(truth.ended[:, 0].copy(), truth.ended[:, 1].copy(), truth.links["imbalance"].copy())
@@ -229,7 +232,8 @@ class ReplicaWorlds:
         if self.done:
             raise PolicyError(f"all {self.slots} slots have passed; call reset()")
 
-    def _impossible(self, world: int, b: int, stations: Ints) -> str:
+    def _impossible(self, at: int, stations: Ints) -> str:
+        world, b = divmod(at, stations.shape[1])
         where = f"world {world}, slot {self.slot}, site {b}: station {stations[world, b]}"
         if self.view.head[world, b] < 0:
             return f"{where} for an empty queue; use {-1}"
@@ -239,9 +243,10 @@ class ReplicaWorlds:
 
     def _grow(self) -> None:
         t = self.state.truth
-        while int((t.station["queued"] + t.station["running"]).max()) + self.system.sites > t.place.shape[2]:
+        stations = t.station.view(np.ndarray)  # fields of records are slow to read
+        while int((stations["queued"] + stations["running"]).max()) + self.system.sites > t.place.shape[2]:
             t = k.enlarged(t)
-        self.state = self.state._replace(truth=t)
+            self.state = self.state._replace(truth=t)
 
     def _in_threads(self, run: Any, *arguments: Any) -> None:
         """Each thread passes as many worlds; worlds share nothing that is written."""
@@ -275,7 +280,7 @@ def simulate(
     dispatch.reset(worlds.system, key)
     if orchestrate is not None:
         orchestrate.reset(worlds.system, key)
-    guard = dispatch.guard if isinstance(dispatch, GuardedRequests) else None
+    guard = _guard(dispatch)
     ruled: Any = dispatch.policy if isinstance(dispatch, GuardedRequests) else dispatch
     own = getattr(ruled.decide, "__func__", None) is not KernelDispatch.decide  # by more than it
     while not worlds.done:
@@ -287,7 +292,7 @@ def simulate(
         if not own:
             worlds.run(ruled.rule, ruled.memory, frame_end, guard)
         while worlds.slot < frame_end:
-            worlds.step(dispatch.decide(worlds.view))
+            worlds.step(dispatch.decide(worlds.view), guard)
     return worlds.outcome()
 
 
@@ -304,5 +309,10 @@ def decision_s(worlds: ReplicaWorlds, dispatch: Any, orchestrate: Any) -> dict[s
         stations = dispatch.decide(view)
         used_s += time.perf_counter() - began
         heads += int((stations >= 0).sum())
-        worlds.step(stations)
+        worlds.step(stations, _guard(dispatch))
     return {"requests": used_s / max(heads, 1), "orchestrate": scale_s}
+
+
+def _guard(dispatch: Any) -> Guard | None:
+    """Of a policy that is under one."""
+    return dispatch.guard if isinstance(dispatch, GuardedRequests) else None
