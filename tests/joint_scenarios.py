@@ -138,9 +138,10 @@ def mixed(
 def five_kinds(jobs: Sequence[dict[str, Any]], timeline: Sequence[tuple[float, bool]]) -> dict[str, Any]:
     """`mixed` on two nodes for two minutes, with a service, a cloud, and a split model.
 
-    Nodes have a replica and two (1 core each), servers, the first a worker (2 cores) and, at first, tasks.
+    Nodes have a replica and two (1 core each), servers, the first a worker (2) and, at first, tasks (1.2).
     """
     data = mixed(jobs, nodes=2, timeline=timeline)
+    data["clusters"][0]["nodes"][0]["resources"] = NODE | {"cpu_cores": 7.2}
     data["duration_s"] = 120
     sized = {"model": "small", "largest_bytes": "20kB"}
     data["catalog"]["variants"].append(

@@ -24,6 +24,11 @@ def edge_network(seed: int, nodes: int = 30, mean_bps: float = 1e6) -> Network:
     return replace(network, bandwidth_bps=network.bandwidth_bps * (mean_bps / 1e6))
 
 
+def sharing(network: Network) -> Network:
+    """The same, where tasks of a node share what one of them has alone."""
+    return replace(network, cores=network.task_cores)
+
+
 def streaming_jobs(
     seed: int, network: Network, count: int, kind: str = "recognition"
 ) -> tuple[Pipeline, ...]:

@@ -133,7 +133,7 @@ def test_chosen_nodes_are_the_run_of_a_policy_that_chooses_them():
     class AtSource(EqualShares):
         name = "at-source"
 
-        def nodes(self, view, pipeline, free, pipelines):
+        def nodes(self, view, pipeline, free, pipelines, speeds):
             need = pipeline.memory_bytes.sum()
             return np.full(pipeline.work_ops.size, pipeline.source) if need <= free[pipeline.source] else None
 

@@ -287,10 +287,16 @@ class Jobs(Part):
 
 
 class Pipelines(Part):
-    """Frames at constant rates between two changes; flows on links."""
+    """Frames at constant rates between two changes; flows on links; tasks share the cores that others leave.
 
-    def __init__(self, clock, pipelines, network, migration_s=2.0):
+    `held`: (start, end, node, cores) of work that neither is a task nor goes for one.
+    """
+
+    def __init__(self, clock, pipelines, network, held, migration_s=2.0):
         super().__init__(clock)
+        self.held = held
+        for at_s in {at_s for start_s, end_s, *_ in held for at_s in (start_s, end_s) if at_s > 0.0}:
+            clock.at(at_s, self.failed, None)
         self.pipelines, self.network, self.migration_s = pipelines, network, migration_s
         self.running, self.resume, self.stopped, self.fps = {}, {}, {}, {}
         self.frames, self.since = [0.0] * len(pipelines), {}
@@ -330,9 +336,34 @@ class Pipelines(Part):
         met |= {n for link in placed.links.tolist() for n in self.network.ends[link].tolist()}
         return any(self.network.names[n] in self.clock.dead for n in met)
 
-    def rate(self, placed):
-        if self.stands(placed):
-            return 0.0
+    def rates(self, now_s):
+        """All rise alike, each to what it has alone or until a node of it is full."""
+        left = {node.name: node.resources.cpu_cores for node in self.clock.scenario.topology.nodes}
+        for start_s, end_s, node, cores in self.held:
+            left[node] -= cores if start_s <= now_s < end_s else 0.0
+        most = {i: self.alone(placed) for i, placed in self.running.items()}
+        uses = {i: self.cores_per_frame(placed) for i, placed in self.running.items()}
+        found, rising = dict.fromkeys(self.running, 0.0), set(self.running)
+        while rising:
+            asked = {n: sum(uses[i].get(n, 0.0) for i in rising) for n in left}
+            full = {n: max(left[n], 0.0) / each for n, each in asked.items() if each > 0.0}
+            step = min([*full.values(), *(most[i] - found[i] for i in rising)])
+            for i in rising:
+                found[i] += step
+            left = {n: left[n] - step * asked[n] for n in left}
+            ends = {n for n, each in full.items() if each <= step * (1 + 1e-12)}
+            rising = {i for i in rising if found[i] < most[i] * (1 - 1e-12) and not ends & uses[i].keys()}
+        return {i: 0.0 if self.stands(placed) else found[i] for i, placed in self.running.items()}
+
+    def cores_per_frame(self, placed):
+        """Core-seconds of a frame on each node."""
+        found, network = {}, self.network
+        for work, n in zip(placed.pipeline.work_ops.tolist(), placed.node.tolist(), strict=True):
+            took = work / network.speed_ops[n] * network.task_cores[n]
+            found[network.names[n]] = found.get(network.names[n], 0.0) + took
+        return {name: took for name, took in found.items() if took > 0.0}
+
+    def alone(self, placed):
         pairs = zip(placed.pipeline.work_ops, placed.node, strict=True)
         takes = [work / self.network.speed_ops[n] for work, n in pairs]
         sizes = zip(placed.pipeline.volume_bits, placed.bandwidth_bps, strict=True)
@@ -350,9 +381,10 @@ class Pipelines(Part):
         self.stamp += 1
         flows = [0.0] * len(self.clock.capacity)
         self.stuck = {i for i, placed in self.running.items() if self.stands(placed)}
+        rates = self.rates(now_s)
         for i, placed in self.running.items():
             self.since[i] = now_s
-            pipeline, rate = self.pipelines[i], self.rate(placed)
+            pipeline, rate = self.pipelines[i], rates[i]
             self.fps[i] = rate
             end_s = math.inf
             if i in self.stuck:

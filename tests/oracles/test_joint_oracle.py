@@ -18,6 +18,7 @@ from edgewise.core.dispatch.events import ReplicaTold, RequestAgain, RequestArri
 from edgewise.core.split import closed
 from edgewise.core.split.core import QueryArrived, QueryLost
 from edgewise.model.pipelines import network_of
+from edgewise.sim.joint.loop import TOTAL
 from edgewise.sim.requests.sites import RequestSites
 from edgewise.splitting import splitting
 from edgewise.workloads.deferrable import jobs_apart, jobs_of
@@ -103,7 +104,10 @@ class NaiveJoint:
             asked = given.draw([seed]), seed, given.horizon_s, news
             self.requests = Requests(clock, services_at_sites(scenario, given), *asked)
         if "pipelines" in parts:
-            self.pipelines = Pipelines(clock, pipelines_of(scenario, seed), network_of(scenario))
+            before = ("pipelines", "jobs", TOTAL)  # the first share what is left, the others go for them
+            spans = [each for each in run.holders.spans if each[2].work not in before and each[2].cores > 0.0]
+            held = [(start_s, end_s, had.place, had.cores) for start_s, end_s, had in spans]
+            self.pipelines = Pipelines(clock, pipelines_of(scenario, seed), network_of(scenario), held)
         if "graphs" in parts:
             self.queries = self.split(parts["graphs"].world, scenario)
         if "jobs" in parts:

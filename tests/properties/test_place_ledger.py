@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -19,6 +21,7 @@ from edgewise.core.place import (
     StartPipeline,
     StopPipeline,
     arrays_of,
+    throughput,
 )
 from edgewise.core.place.core import PlaceCore
 from edgewise.core.plane import HoldsChanged, NodesChanged, Plane
@@ -31,6 +34,7 @@ SCENARIO = load_scenario(
     "recognition", {"topology.nodes": 6, "pipelines.0.count": 8, "pipelines.0.generate": "random"}
 )
 NETWORK, JOBS = network_of(SCENARIO), pipelines_of(SCENARIO, 4)
+SHARED = replace(NETWORK, cores=np.full(6, 2.0), task_cores=np.full(6, 0.5))
 NODES = tuple(
     Node(name, "", Resources(2.0, memory))
     for name, memory in zip(NETWORK.names, NETWORK.memory_bytes.tolist(), strict=True)
@@ -84,7 +88,7 @@ def told(plane, what, which, part):
             }
             return NodesChanged(tuple(sizes.values()))
         case "worker":
-            needs = Resources(0.0, part * NODES[node].resources.memory_bytes)
+            needs = Resources(part * 2.0, part * NODES[node].resources.memory_bytes)
             return HoldsChanged((Reservation(f"worker {node}", NODES[node].name, needs, INFERENCE),))
     return PlacementDue(0.0)
 
@@ -102,26 +106,42 @@ def checked(plane, core):
     rounding = TOLERANCE * float(NETWORK.bandwidth_bps.max())
     assert view.free_bps == pytest.approx(core.network.bandwidth_bps - link, abs=rounding)
     total, reserved = plane.ledger.nodes.total[0, :, 1], plane.ledger.nodes.reserved[0, :, 1]
-    others = np.zeros(len(NODES))
+    others, before = np.zeros(len(NODES)), np.zeros(len(NODES))
     for each in plane.ledger.reservations:
         if each.decision != "place":
             others[NETWORK.names.index(each.node)] += each.resources.memory_bytes
+            before[NETWORK.names.index(each.node)] += each.resources.cpu_cores * (each.priority >= INFERENCE)
     assert (reserved <= total * (1 + 1e-9) + 1e-3).all()
     assert reserved == pytest.approx(memory + others, abs=1e-3)
+    used = np.zeros(len(NODES))
+    for each in plane.ledger.reservations:
+        if each.decision == "place":
+            used[NETWORK.names.index(each.node)] += each.resources.cpu_cores
+    if core.network.cores is None:
+        assert not used.any()
+    else:
+        assert core.network.cores == pytest.approx(
+            np.maximum(plane.ledger.nodes.total[0, :, 0] - before, 0.0)
+        )
+        wanted, network = np.zeros(len(NODES)), core.network
+        for p, fps in zip(view.running, throughput(network, view.running), strict=True):
+            takes = p.pipeline.work_ops * fps / network.speed_ops[p.node] * network.task_cores[p.node]
+            np.add.at(wanted, p.node, takes)
+        assert used == pytest.approx(wanted, abs=1e-6) and (used <= network.cores + 1e-6).all()
 
 
 @settings(max_examples=40, deadline=None)
-@given(steps, st.sampled_from(["tp", "otfs", "otfa", "joint"]))
-def test_tasks_share_nodes_with_workers_and_jobs_and_nothing_is_exceeded(steps, name):
+@given(steps, st.sampled_from(["tp", "otfs", "otfa", "joint"]), st.sampled_from([NETWORK, SHARED]))
+def test_tasks_share_nodes_with_workers_and_jobs_and_nothing_is_exceeded(steps, name, network):
     ledger = NodeLedger(NODES)
-    core = PlaceCore(NETWORK, policies.load("place", name), 1, ledger=ledger)
+    core = PlaceCore(network, policies.load("place", name), 1, ledger=ledger)
     other = Other(ledger)
     plane = Plane(ledger, {"place": core, "defer": other})
     runs = set()
     for i, (what, which, part) in enumerate(steps):
         if what == "job":
             node = NODES[which % len(NODES)]
-            job = Reservation(f"job {i}", node.name, Resources(0.0, part * 1e9), 0, True, "defer")
+            job = Reservation(f"job {i}", node.name, Resources(part, part * 1e9), 0, True, "defer")
             if ledger.fits(node.name, job.resources):
                 ledger.reserve(job)
             continue

@@ -11,6 +11,7 @@ from streaming_example import (
     example_job,
     example_network,
     place_by_hand,
+    sharing,
     small_case,
     streaming_jobs,
     view_of,
@@ -64,7 +65,7 @@ def test_one_and_two_jobs_that_share_a_node():
     wide = {"a": (["e4", "e2", "e1"], 1000.0)}
     placed = place_by_hand(network, example_job(), {"a": "e1", "b": "e1", "c": "e1"}, wide)
     for jobs in (1, 2):
-        rates = simulate_frames(network, [placed] * jobs, share_cpu=True)
+        rates = simulate_frames(sharing(network), [placed] * jobs)
         assert rates == pytest.approx([200 / jobs / 55] * jobs, rel=WITHIN)
 
 
@@ -83,9 +84,9 @@ def test_frames_leave_shared_nodes_at_the_fair_rate_within_two_percent(name, kin
         placed = list(policy.decide(view_of(network, jobs)))
         alone = throughput(network, placed)
         placed = [p for p, fps in zip(placed, alone, strict=True) if fps > alone.max() / SPREAD]
-        fair = throughput(network, placed, share_cpu=True)
+        fair = throughput(sharing(network), placed)
         held_up += int((fair < 0.98 * throughput(network, placed)).sum())
-        assert simulate_frames(network, placed, 100, share_cpu=True) == pytest.approx(fair, rel=WITHIN)
+        assert simulate_frames(sharing(network), placed, 100) == pytest.approx(fair, rel=WITHIN)
     assert held_up >= 2  # nodes were shared in earnest
 
 
@@ -97,4 +98,4 @@ def test_what_cannot_be_measured_is_refused():
         simulate_frames(network, [placed])
     with pytest.raises(ValueError, match="frames is 7"):
         simulate_frames(network, [], frames=7)
-    assert simulate_frames(network, []).size == 0 == simulate_frames(network, [], share_cpu=True).size
+    assert simulate_frames(network, []).size == 0 == simulate_frames(sharing(network), []).size

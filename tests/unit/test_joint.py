@@ -112,7 +112,7 @@ class ScaleUp:
 
 def test_a_scale_up_pushes_a_job_out_in_the_second_in_which_a_node_with_all_five_kinds_dies() -> None:
     """The node is the first; the job has run for 10 of 20 s on the second, which has no room beside it."""
-    jobs = [{"cores": 3, "duration_s": 20}, {"cores": 4, "duration_s": 20}]
+    jobs = [{"cores": 3, "duration_s": 20}, {"cores": 5, "duration_s": 20}]
     data = five_kinds(jobs, timeline=[(10.0, False), (20.0, True)])
     run, found = run_of(data, check=True, orchestrate=ScaleUp)
     at_once = [type(command).__name__ for time_s, command in run.joint.log if time_s == 10.0]

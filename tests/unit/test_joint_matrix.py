@@ -49,7 +49,7 @@ def test_on_one_cable_messages_change_each_other_and_flows_change_messages() -> 
 
 def test_a_node_that_holds_all_five_kinds_at_the_very_moment_fails() -> None:
     """Who holds what of it is read off the ledger, just before and from the failure on."""
-    jobs = [{"cores": 3, "duration_s": 20}, {"cores": 4, "duration_s": 20}]
+    jobs = [{"cores": 3, "duration_s": 20}, {"cores": 5, "duration_s": 20}]
     data = five_kinds(jobs, timeline=[(10.0, False), (20.0, True)])
     run, _ = run_of(data, check=True)
     on_node = [span for span in run.holders.spans if span[2].place == "near-0" and span[2].owner]

@@ -37,8 +37,8 @@ TOWN: dict[str, Any] = {
     "name": "town",
     "duration_s": 60,
     "clusters": [{"name": "town", "tier": 0, "nodes": [
-        {"name": "pi0", "speed_ops": 1e9, "resources": {"memory_bytes": "1GB"}},
-        {"name": "hub", "speed_ops": "2e9", "resources": {"memory_bytes": 5e8}},
+        {"name": "pi0", "speed_ops": 1e9, "resources": {"cpu_cores": 1, "memory_bytes": "1GB"}},
+        {"name": "hub", "speed_ops": "2e9", "resources": {"cpu_cores": 1, "memory_bytes": 5e8}},
     ]}],
     "links": [{"between": ["pi0", "hub"], "bandwidth_bps": "8Mbps", "shared": "both"}],
     "pipelines": [DIAMOND],

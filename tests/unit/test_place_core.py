@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from edgewise import policies
+from edgewise.core.capacity import CapacityChanged
 from edgewise.core.guard import Guard
-from edgewise.core.ledger import Reservation
+from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.place import (
     BandwidthChanged,
     MemoryChanged,
@@ -25,7 +26,8 @@ from edgewise.core.place import (
 )
 from edgewise.core.place.core import ENOUGH_FRAMES, PlaceCore
 from edgewise.errors import CapacityError, PolicyError
-from edgewise.model.topology import Resources
+from edgewise.model.topology import Node, Resources
+from edgewise.model.work import INFERENCE
 from edgewise.testing.driven import plain
 from streaming_example import edge_network, example_network, streaming_jobs, whole_job
 
@@ -101,6 +103,32 @@ def test_a_node_that_loses_its_memory_sets_the_latest_pipelines_waiting_in_their
     assert [each.id for each in core.view(1.0).waiting] == [0, 1, 2]
     told(core, PipelineEnded(1))
     assert core.pipelines.keys() == {0, 2}
+
+
+def test_tasks_hold_the_cores_that_they_use_of_those_that_others_leave_and_jobs_go_for_them():
+    network = replace(example_network(), cores=np.full(4, 2.0))
+    fast = network.names[0]  # 200 operations per second; a frame of a whole pipeline takes 55
+    nodes = [Node(name, "", Resources(2.0, 100.0)) for name in network.names]
+    core = PlaceCore(network, Once(), ledger=(ledger := NodeLedger(nodes)))
+    ledger.reserve(Reservation("job", fast, Resources(1.4), priority=0, preemptible=True, decision="defer"))
+    told(core, *submitted(network, 2), PlacementDue(0.0))  # 2 flows of 5 of a link, a frame of 5 each
+    each_uses = 55.0 / 200.0
+    assert [(p.owner, p.resources.cpu_cores) for p in ledger.reservations if p.resources.cpu_cores] == [
+        ("job", 1.4), *((f"tasks of pipeline {i} on {fast}", pytest.approx(each_uses)) for i in range(2))
+    ]  # fmt: skip
+    ledger.hold(Reservation("worker", fast, Resources(1.9), INFERENCE))
+    assert ledger.pushed_out[0].owner == "job"
+    ledger.pushed_out.clear()
+    told(core, CapacityChanged(1.0))
+    assert core.network.cores[0] == pytest.approx(0.1)
+    running = list(core.running.values())
+    assert throughput(core.network, running) == pytest.approx([0.05 / each_uses] * 2)
+    assert ledger.left_over()[ledger.row(fast), 0] == pytest.approx(0.0)
+    ledger.release("worker")
+    told(core, CapacityChanged(2.0))
+    assert throughput(core.network, running) == pytest.approx([1.0, 1.0])
+    told(core, PipelineEnded(0), PipelineEnded(1))
+    assert not ledger.reservations
 
 
 def test_work_is_as_measured_once_enough_frames_were():

@@ -16,7 +16,7 @@ from edgewise.policies.place.flows import (
 )
 from edgewise.policies.place.joint import Joint
 from edgewise.policies.place.paths import PathTable
-from streaming_example import example_job, example_network, place_by_hand, view_of, whole_job
+from streaming_example import example_job, example_network, place_by_hand, sharing, view_of, whole_job
 
 SPLIT = {"a": "e4", "b": "e1", "c": "e1"}
 UPPER, LOWER = ["e4", "e2", "e1"], ["e4", "e3", "e1"]
@@ -79,8 +79,8 @@ def test_tasks_that_share_a_node_share_its_speed():
     assert throughput(network, [placed]) == pytest.approx([2.0])  # the input, 5 over 10
     placed = place_by_hand(network, example_job(), nodes, {"a": (UPPER, 1000.0)})
     assert throughput(network, [placed]) == pytest.approx([4.0])  # 50 on 200
-    assert throughput(network, [placed], share_cpu=True) == pytest.approx([200 / 55])
-    two = throughput(network, [placed, placed], share_cpu=True)
+    assert throughput(sharing(network), [placed]) == pytest.approx([200 / 55])
+    two = throughput(sharing(network), [placed, placed])
     assert two == pytest.approx([100 / 55, 100 / 55])
 
 

@@ -22,6 +22,7 @@ from streaming_example import (
     edge_network,
     example_job,
     example_network,
+    sharing,
     small_case,
     streaming_jobs,
     view_of,
@@ -211,10 +212,11 @@ def test_lr_takes_the_emptiest_and_br_the_most_balanced_node():
 
 @settings(max_examples=12)
 @given(st.integers(0, 10_000), st.integers(4, 14), st.sampled_from(policies.names("place")), st.booleans())
-def test_every_run_serves_every_job_within_capacity(seed, nodes, name, share_cpu):
+def test_every_run_serves_every_job_within_capacity(seed, nodes, name, shared):
     network = edge_network(seed, nodes)
+    network = sharing(network) if shared else network
     jobs = streaming_jobs(seed, network, 8, kind="random")
-    run = simulate_streaming(network, jobs, make(name), seed, share_cpu)  # validates every decision
+    run = simulate_streaming(network, jobs, make(name), seed)  # validates every decision
     for job, record in zip(jobs, run.pipelines, strict=True):
         if record.start_s is None:  # whole jobs may fit on no node
             assert name in ("lr", "br") and job.memory_bytes >= network.memory_bytes.max()
@@ -233,24 +235,25 @@ def test_same_seed_same_run(name):
 
 
 @pytest.mark.parametrize(
-    ("seed", "share_cpu"), [(0, False), (1, False), (2, False), (3, False), (2, True), (3, True)]
+    ("seed", "shared"), [(0, False), (1, False), (2, False), (3, False), (2, True), (3, True)]
 )
-def test_no_policy_beats_the_optimum(seed, share_cpu):
+def test_no_policy_beats_the_optimum(seed, shared):
     network, jobs = small_case(seed, nodes=5, count=2)
-    best = optimum(network, jobs, candidates=3, share_cpu=share_cpu)
+    network = sharing(network) if shared else network
+    best = optimum(network, jobs, candidates=3)
     validate(network, best.placements)
-    judged = throughput(network, best.placements, share_cpu)
+    judged = throughput(network, best.placements)
     assert best.bound_fps >= best.total_fps * (1 - 1e-6)
-    if share_cpu:
+    if shared:
         assert judged.sum() >= 0.5 * best.total_fps  # the judge shares fairly, the optimum as it likes
     else:
         assert judged.sum() == pytest.approx(best.total_fps, rel=1e-4)
     for name in policies.names("place"):
-        policy = policies.load("place", name) if name != "joint" else Joint(share_cpu=share_cpu, candidates=3)
+        policy = policies.load("place", name) if name != "joint" else Joint(candidates=3)
         policy.candidates = 3
         policy.reset(network, Key(seed))
         placed = policy.decide(view_of(network, jobs))
-        assert throughput(network, placed, share_cpu).sum() <= best.bound_fps * (1 + 1e-4)
+        assert throughput(network, placed).sum() <= best.bound_fps * (1 + 1e-4)
 
 
 def test_optimum_of_the_worked_example_is_4():
@@ -269,14 +272,14 @@ def test_joint_is_at_the_optimum_where_greedy_allocation_is_not():
     assert rates["joint"] >= 0.95 * best.total_fps
 
 
-def test_joint_shares_nodes_when_told_to():
+def test_joint_plans_for_nodes_that_tasks_share():
     total = {True: 0.0, False: 0.0}
     for seed in range(6):
         network, jobs = small_case(seed, nodes=8, count=4)
         for aware in total:
-            policy = Joint(share_cpu=aware)
-            policy.reset(network, Key(0))
-            total[aware] += throughput(network, policy.decide(view_of(network, jobs)), share_cpu=True).sum()
+            policy, seen = Joint(), sharing(network) if aware else network
+            policy.reset(seen, Key(0))
+            total[aware] += throughput(sharing(network), policy.decide(view_of(seen, jobs))).sum()
     assert total[True] > 1.1 * total[False]
 
 

@@ -39,6 +39,7 @@ from edgewise.policies.defer.rules import (
 )
 from edgewise.policies.place.baselines import EqualShares
 from edgewise.policies.place.flows import Assigned
+from edgewise.policies.place.speeds import Speeds
 from edgewise.policies.requests.features import changes_possible, local_state, node_state
 from edgewise.sim.pipelines import PipelineWorld
 from edgewise.sim.slots.defer import DeferralWorlds
@@ -295,7 +296,12 @@ class ChosenNodes(EqualShares):
         self.chosen: dict[int, Ints] = {}
 
     def nodes(
-        self, view: NetworkView, pipeline: PipelineArrays, free: Floats, pipelines: Sequence[Assigned]
+        self,
+        view: NetworkView,
+        pipeline: PipelineArrays,
+        free: Floats,
+        pipelines: Sequence[Assigned],
+        speeds: Speeds,
     ) -> Ints | None:
         """None where the memory does not suffice."""
         node = self.chosen[pipeline.id]

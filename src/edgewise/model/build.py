@@ -192,7 +192,7 @@ def _sites(i: int, spec: SiteSpec, clusters: Sequence[Cluster], problems: Proble
 def _cluster(name: str, spec: ClusterSpec) -> Cluster:
     before = "" if spec.count is None else f"{name}."
     nodes = tuple(
-        Node(before + each, name, Resources(**dict(node.resources)), node.speed_ops)
+        Node(before + each, name, Resources(**dict(node.resources)), node.speed_ops, node.speed_cores)
         for node in spec.nodes
         for each in expand(node.name, node.count)
     )

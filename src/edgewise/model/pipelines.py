@@ -6,7 +6,7 @@ the undirected links between two of them. Forbidden here: I/O.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +35,9 @@ class Network:
         memory_bytes: (N,) memory (R_max), >= 0.
         ends: (L, 2) node indices of each link.
         bandwidth_bps: (L,) bits per second (B_l), >= 0.
+        cores: (N,) cores that tasks share, each at most `task_cores` of them; None, as in ENTS: each task has
+            the whole node.
+        task_cores: (N,) cores that a task takes at the node's speed, > 0; one where it is not said.
 
     Raises:
         ScenarioError: shapes differ, a name occurs twice, a link has an unknown end or the ends are equal.
@@ -45,17 +48,21 @@ class Network:
     memory_bytes: Floats
     ends: Ints
     bandwidth_bps: Floats
+    cores: Floats | None = None
+    task_cores: Floats = field(default_factory=lambda: np.ones(1))
 
     def __post_init__(self) -> None:
         count = len(self.names)
+        if self.task_cores.shape != (count,):
+            object.__setattr__(self, "task_cores", np.broadcast_to(self.task_cores, count))
         if len(set(self.names)) < count:
             twice = next(name for name in self.names if self.names.count(name) > 1)
             raise ScenarioError(f"network.names: {twice!r} occurs twice; give every node its own name")
-        for field in ("speed_ops", "memory_bytes"):
-            values = getattr(self, field)
+        for each in ("speed_ops", "memory_bytes"):
+            values = getattr(self, each)
             if values.shape != (count,):
                 raise ScenarioError(
-                    f"network.{field}: shape {values.shape}; give one value per node ({count})"
+                    f"network.{each}: shape {values.shape}; give one value per node ({count})"
                 )
         if self.ends.shape != (len(self.bandwidth_bps), 2):
             raise ScenarioError(f"network.ends: shape {self.ends.shape}; give two nodes for every bandwidth")
@@ -65,6 +72,11 @@ class Network:
             raise ScenarioError(f"network.speed_ops: {self.speed_ops.min():g} is not positive")
         if not (self.bandwidth_bps >= 0).all() or not (self.memory_bytes >= 0).all():
             raise ScenarioError("network: bandwidth_bps and memory_bytes must be >= 0")
+
+    @property
+    def shared_ops(self) -> Floats | None:
+        """(N,) operations per second that tasks share; None where they do not."""
+        return None if self.cores is None else self.speed_ops * self.cores / self.task_cores
 
     def node(self, name: str) -> int:
         """Index of the node `name`.
@@ -91,16 +103,19 @@ class Network:
 
 def network_of(scenario: "Scenario") -> Network:
     """The network that a scenario's pipelines run on, as `network_on` says."""
-    return network_on(scenario.topology, scenario.catalog)
+    return network_on(scenario.topology, scenario.catalog, scenario.spec.reservations.cores == "used")
 
 
-def network_on(topology: Topology, catalog: Catalog) -> Network:
-    """Nodes that have a speed, with the memory that workers leave, and links between two nodes.
+def network_on(topology: Topology, catalog: Catalog, shared: bool = True) -> Network:
+    """Nodes that have a speed, with the memory and cores that workers leave, and links between two nodes.
 
     Links between clusters are for requests, delays of links do not matter to the rate of a stream of frames.
 
+    Args:
+        shared: tasks share the cores of their nodes.
     Raises:
-        ScenarioError: no node has a speed, one of them has no memory, or a link cannot be in the network.
+        ScenarioError: no node has a speed, one of them has no memory or no cores, or a link cannot be in the
+            network.
     """
     nodes = [node for node in topology.nodes if node.speed_ops > 0]
     if not nodes:
@@ -110,6 +125,11 @@ def network_on(topology: Topology, catalog: Catalog) -> Network:
             raise ScenarioError(
                 f"clusters: node {node.name!r} has speed_ops and no memory for tasks; "
                 "add resources: {memory_bytes: …}"
+            )
+        if shared and not node.resources.cpu_cores > 0:
+            raise ScenarioError(
+                f"clusters: node {node.name!r} has speed_ops and no cores for tasks; add "
+                "resources: {cpu_cores: …}, or give each task a whole node by reservations: {cores: none}"
             )
     names, known = [node.name for node in nodes], {node.name for node in topology.nodes}
     links = [link for link in topology.links if link.ends[0] in known]
@@ -130,12 +150,15 @@ def network_on(topology: Topology, catalog: Catalog) -> Network:
             f"links: cable {twice!r} carries two links between nodes, whose flows together might exceed it; "
             "lay each over cables of its own"
         )
+    free = free_of(nodes, catalog, topology)
     return Network(
         tuple(names),
         np.array([node.speed_ops for node in nodes]),
-        free_of(nodes, catalog, topology)[:, 1].copy(),
+        free[:, 1].copy(),
         np.array([[names.index(end) for end in link.ends] for link in links], dtype=np.int64).reshape(-1, 2),
         np.array([link.bandwidth_bps for link in links], dtype=np.float64),
+        free[:, 0].copy() if shared else None,
+        np.array([node.speed_cores for node in nodes]),
     )
 
 
@@ -143,8 +166,8 @@ def network_on(topology: Topology, catalog: Catalog) -> Network:
 class Pipeline:
     """A graph of tasks through which frames stream from a source node (ENTS J = (T, P)).
 
-    A placed task holds memory on its node for life, and nothing else there (as published); its flows hold
-    bits/s on their paths.
+    A placed task holds memory on its node for life, and the cores that it uses, which give way to workers,
+    replicas and servers; its flows hold bits/s on their paths.
 
     Attributes:
         name: what the user calls it.
@@ -212,7 +235,7 @@ def check_pipelines(spec: ScenarioSpec, catalog: Catalog, topology: Topology, pr
     if spec.pipelines is None:
         return
     try:
-        nodes = network_on(topology, catalog).names
+        nodes = network_on(topology, catalog, spec.reservations.cores == "used").names
     except ScenarioError as error:
         problems.append(str(error))
         nodes = tuple(node.name for node in topology.nodes)

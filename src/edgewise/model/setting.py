@@ -17,6 +17,8 @@ def published(scenario: Scenario, work: str) -> tuple[str, ...]:
         found += [] if services.returns_cores else ["services.returns_cores: false"]
     if work == "pipelines" and not spec.reservations.capped:
         found.append("reservations.capped: false")
+    if work == "pipelines" and spec.reservations.cores == "none":
+        found.append("reservations.cores: none")
     if work == "graphs" and not spec.telemetry.servers:
         found.append("telemetry.servers: none")
     if work == "jobs" and scenario.jobs is not None and scenario.jobs.room == "pooled":

@@ -288,7 +288,7 @@ def _machines(count: int) -> tuple[Node, ...]:
     turns = ((i, *VIRTUAL[i % len(VIRTUAL)]) for i in range(count - len(rows)))
     rows += [(f"vm{i}", cores, HIGH_OPS, memory) for i, cores, memory in turns]
     return tuple(
-        Node(name, "edge", Resources(cpu_cores=cores, memory_bytes=memory), cores * ops)
+        Node(name, "edge", Resources(cpu_cores=cores, memory_bytes=memory), cores * ops, cores)
         for name, cores, ops, memory in rows[:count]
     )
 

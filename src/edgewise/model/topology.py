@@ -131,13 +131,16 @@ class Node:
     """One machine of a cluster.
 
     Attributes:
-        speed_ops: operations per second of the whole node (ENTS's PS_j); 0 where no work is counted so.
+        speed_ops: operations per second of a task or a split model's server that has the node to itself
+            (ENTS's PS_j); 0 where no work is counted so.
+        speed_cores: cores that it takes at that speed.
     """
 
     name: str
     cluster: str
     resources: Resources
     speed_ops: float = 0.0
+    speed_cores: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

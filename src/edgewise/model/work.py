@@ -182,8 +182,13 @@ def variant_holds(variant: Variant) -> Hold:
 
 
 def task_holds(task: Task) -> Hold:
-    """A task of a pipeline, while it is placed: as published, its memory alone (ENTS eq. 3)."""
+    """A task of a pipeline, while it is placed: its memory (ENTS eq. 3)."""
     return Hold(Resources(memory_bytes=task.memory_bytes))
+
+
+def computing_holds(cores: float) -> Hold:
+    """Tasks of a pipeline that use so many cores of a node: workers and the like go before, jobs after."""
+    return Hold(Resources(cpu_cores=cores), INFERENCE - 1, preemptible=True)
 
 
 def job_holds(job: DeferrableJob, suspended: bool = False) -> Hold:

@@ -121,7 +121,6 @@ def simulate_streaming(
     pipelines: Sequence[Pipeline],
     policy: PlacementPolicy,
     seed: int = 0,
-    share_cpu: bool = False,
     migration_s: float = 2.0,
 ) -> PipelineRun:
     """Run pipelines under a policy until none is left that can still make progress.
@@ -131,13 +130,12 @@ def simulate_streaming(
         pipelines: in any order.
         policy: is reset first.
         seed: of the policy's own draws.
-        share_cpu: tasks on a node share it; otherwise each has the whole node, as in the paper.
         migration_s: a pipeline whose tasks move stands still for so long.
     Raises:
         CapacityError: the policy exceeds a node or a link.
         PolicyError: it places a pipeline that neither waits nor runs.
     """
-    run = PipelineWorld(pipelines, PlaceCore(network, policy, seed), share_cpu, migration_s)
+    run = PipelineWorld(pipelines, PlaceCore(network, policy, seed), migration_s)
     while run.advance():
         run.decide()
     return run.outcome()
@@ -149,7 +147,7 @@ class PipelineWorld:
     Alone, `advance` and `decide` tell the core; in a joint run its driver does, by the other methods.
 
     Args:
-        pipelines, share_cpu, migration_s: as `simulate_streaming`.
+        pipelines, migration_s: as `simulate_streaming`.
         core: decides, on its network.
     """
 
@@ -157,11 +155,10 @@ class PipelineWorld:
         self,
         pipelines: Sequence[Pipeline],
         core: PlaceCore,
-        share_cpu: bool = False,
         migration_s: float = 2.0,
     ) -> None:
         self.core, network = core, core.network
-        self.pipelines, self.share_cpu, self.migration_s = pipelines, share_cpu, migration_s
+        self.pipelines, self.migration_s = pipelines, migration_s
         self.arrays = [arrays_of(pipeline, i, network) for i, pipeline in enumerate(pipelines)]
         self.arrivals = sorted(range(len(pipelines)), key=lambda i: (pipelines[i].arrival_s, i))
         count = len(pipelines)
@@ -242,7 +239,7 @@ class PipelineWorld:
     def settle(self) -> None:
         """Rates of the placements in force."""
         active, placed = self._active(), list(self.core.running.values())
-        self.rate[active] = throughput(self.core.network, placed, self.share_cpu)
+        self.rate[active] = throughput(self.core.network, placed)
         self._stuck[:] = False
         if self.down.any():
             self._stuck[[p.pipeline.id for p in placed if self._broken(p)]] = True

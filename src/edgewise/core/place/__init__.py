@@ -229,18 +229,17 @@ def nodes_of(network: Network, placed: Placement) -> Ints:
     return np.concatenate([placed.node, [placed.pipeline.source], network.ends[placed.links].ravel()])
 
 
-def throughput(network: Network, placements: Sequence[Placement], share_cpu: bool = False) -> Floats:
+def throughput(network: Network, placements: Sequence[Placement]) -> Floats:
     """(J,) frames per second of each placed pipeline.
 
     x_J = 1 / max(max_i C_i / PS_u(i), max_f V_f / b_f)                     (ENTS eq. 1-4)
 
-    With `share_cpu` the tasks on a node share it: Σ C_i x_J <= PS_u over all tasks placed on u, in
-    max-min fair shares, instead of the whole node for each of them.
+    Where tasks share the cores of their nodes, Σ C_i x_J <= what the cores of u do, over all tasks placed on
+    u, in max-min fair shares; else each has the whole node, as in ENTS.
 
     Args:
         network: where the pipelines run.
         placements: one for each running pipeline.
-        share_cpu: tasks on one node share its speed.
     """
     if not placements:
         return np.zeros(0)
@@ -257,19 +256,17 @@ def throughput(network: Network, placements: Sequence[Placement], share_cpu: boo
         flow_s = np.divide(volume, rate, out=np.zeros_like(volume), where=volume > 0)
         np.maximum.at(per_frame_s, edge_pipeline, flow_s)
         cap = np.minimum(1.0 / per_frame_s, UNBOUNDED_FPS)
-    if not share_cpu:
-        return cap
-    return _fair_cpu(cap, task_pipeline, node, work, network.speed_ops)
+    shared_ops = network.shared_ops
+    return cap if shared_ops is None else _fair_cpu(cap, task_pipeline, node, work, shared_ops)
 
 
 def used(network: Network, placements: Sequence[Placement]) -> list[Placement]:
-    """The placements, where no flow has more than its pipeline can use: b_f <= x_J V_f.
+    """The placements, where no flow has more than its pipeline could use of nodes of its own: b_f <= x_J V_f.
 
     The pipeline is as fast as before: its slowest task or flow keeps what it has.
     """
-    most_bps = [
-        x * p.pipeline.volume_bits for p, x in zip(placements, throughput(network, placements), strict=True)
-    ]
+    alone = throughput(replace(network, cores=None), placements)
+    most_bps = [x * p.pipeline.volume_bits for p, x in zip(placements, alone, strict=True)]
     return [
         replace(
             p, bandwidth_bps=np.where(np.isinf(p.bandwidth_bps), np.inf, np.minimum(p.bandwidth_bps, most))

@@ -7,7 +7,7 @@ A decision is due once a pipeline has come or ended, a node or link of a test be
 measured; and, while a pipeline waits, whenever other work has taken or left anything of nodes.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +22,6 @@ from edgewise.core.place import (
     PUBLISHED,
     BandwidthChanged,
     MemoryChanged,
-    MovePipeline,
     NetworkView,
     PipelineArrays,
     PipelineEnded,
@@ -32,25 +31,23 @@ from edgewise.core.place import (
     Placement,
     PlacementDue,
     PlacementPolicy,
-    ReroutePipeline,
     Reserving,
-    StartPipeline,
     StopPipeline,
     TaskMeasured,
     free_memory,
     throughput,
-    used,
     validate,
 )
-from edgewise.errors import CapacityError, PolicyError
+from edgewise.core.place.answers import by_id, checked, command
+from edgewise.errors import CapacityError
 from edgewise.model.pipelines import Network
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import KINDS, Node, Resources
-from edgewise.model.work import INFERENCE, Hold
+from edgewise.model.work import INFERENCE, Hold, computing_holds
 
 DECISION = "place"
 CHANGES = PipelineSubmitted | PipelineEnded | BandwidthChanged | MemoryChanged  # after any, one decides anew
-MEMORY = KINDS.index("memory_bytes")
+CORES, MEMORY = KINDS.index("cpu_cores"), KINDS.index("memory_bytes")
 ENOUGH_FRAMES = 10  # before a measured time counts for more than the profile
 
 
@@ -95,7 +92,8 @@ class PlaceCore:
         self._told = False  # something came, ended or changed since the last decision
         self._decided_at = self.ledger.changes  # of the ledger, as of that decision
         self._rows = np.array([self.ledger.row(name) for name in network.names])
-        self._see_memory()
+        self._computing: set[str] = set()  # owners of cores that tasks use
+        self._see_nodes()
         self.use(policy, guard)
 
     def use(self, policy: PlacementPolicy, guard: Guard | None = None) -> None:
@@ -153,6 +151,7 @@ class PlaceCore:
             case PipelineEnded(number):
                 self.pipelines.pop(number, None)
                 self._end(number)
+                self._share_cores()
             case BandwidthChanged(link, bandwidth_bps):
                 self.whole_bps = _changed(self.whole_bps, link, bandwidth_bps)
                 self.network = replace(self.network, bandwidth_bps=self._left_bps(self.whole_bps))
@@ -208,6 +207,8 @@ class PlaceCore:
         self.ledger.validate()
         self.links.validate()
         held = {each.owner: each for each in self.ledger.reservations if each.decision == DECISION}
+        for owner in self._computing:
+            held.pop(owner, None)  # less than it needs for rounding, or for a moment
         assert held == {each.owner: each for placed in self._planned.values() for each in self._holds(placed)}
         validate(self.network, self._in_force())
 
@@ -255,12 +256,12 @@ class PlaceCore:
     def _asked(self, view: NetworkView) -> dict[int, Placement]:
         policy, guard = self.policy, self.guard
         if guard is None:
-            return _checked(policy, view, self.reserving.capped)
-        return guard.ask(lambda: _checked(policy, view, self.reserving.capped), dict[int, Placement])
+            return checked(policy, view, self.reserving.capped)
+        return guard.ask(lambda: checked(policy, view, self.reserving.capped), dict[int, Placement])
 
     def _fitting(self, view: NetworkView, decided: Mapping[int, Placement]) -> dict[int, Placement]:
         """What was decided about things as they were, where it can be carried out as they are."""
-        known, wanted = _by_id(view.running), {n: p for n, p in decided.items() if n in self.pipelines}
+        known, wanted = by_id(view.running), {n: p for n, p in decided.items() if n in self.pipelines}
         try:
             validate(view.network, list((known | wanted).values()))
         except (CapacityError, ValueError):
@@ -271,14 +272,15 @@ class PlaceCore:
         changes = self.ledger.changes
         self._take(decided)
         self._decided_at += self.ledger.changes - changes  # what it takes itself is no news
-        before, self.running = self.running, _by_id(view.running) | dict(decided)
+        self._share_cores()
+        before, self.running = self.running, by_id(view.running) | dict(decided)
         if (shadow := self.shadow) is not None:
-            known = _by_id(view.running)
+            known = by_id(view.running)
             shadow.watch(
-                lambda: known | _checked(shadow.policy, view, self.reserving.capped), self.running, view.now_s
+                lambda: known | checked(shadow.policy, view, self.reserving.capped), self.running, view.now_s
             )
-        commands = (_command(before.get(number), placed) for number, placed in self.running.items())
-        return [command for command in commands if command is not None]
+        commands = (command(before.get(number), placed) for number, placed in self.running.items())
+        return [each for each in commands if each is not None]
 
     def _note(self, measured: TaskMeasured) -> None:
         """Work is what it was measured to be, time of a frame x speed of the node, once that is certain."""
@@ -290,6 +292,7 @@ class PlaceCore:
         self.pipelines[pipeline.id], self._told = pipeline, True
         if pipeline.id in self._planned:
             self._planned[pipeline.id] = replace(self._planned[pipeline.id], pipeline=pipeline)
+            self._share_cores()
 
     def _resize(self, node: int, memory_bytes: float) -> None:
         """A node has so much memory beside what others hold."""
@@ -310,17 +313,45 @@ class PlaceCore:
                 held[each.node] += each.resources.memory_bytes
         return np.array(list(held.values()))
 
-    def _see_memory(self) -> None:
+    def _see_nodes(self) -> None:
         total: Floats = self.ledger.nodes.total[0, self._rows, MEMORY]
         self.network = replace(self.network, memory_bytes=np.maximum(total - self._others_bytes(), 0.0))
+        if (before := self.network.cores) is not None:
+            cores: Floats = self.ledger.left_over(INFERENCE)[self._rows, CORES]
+            if not np.array_equal(before, cores):  # else whoever looks sees that they are the same
+                self.network = replace(self.network, cores=cores)
+
+    def _share_cores(self) -> None:
+        """Hold the cores that tasks use now: as many as others leave, and jobs give way to them."""
+        if self.network.cores is None:
+            return
+        changes, wanted = self.ledger.changes, {each.owner: each for each in self._uses()}
+        changed = [each for each in wanted.values() if self.ledger.needs(each.owner) != each]
+        for owner in (self._computing - wanted.keys()) | {each.owner for each in changed}:
+            self.ledger.release(owner)
+        for each in changed:
+            self.ledger.hold(each)
+        self._computing = set(wanted)
+        self._decided_at += self.ledger.changes - changes  # what it takes itself is no news
+
+    def _uses(self) -> Iterator[Reservation]:
+        """Cores that each pipeline that runs uses of each node."""
+        placed, network = self._in_force(), self.network
+        for p, fps in zip(placed, throughput(network, placed).tolist(), strict=True):
+            cores = p.pipeline.work_ops * fps * network.task_cores[p.node] / network.speed_ops[p.node]
+            for node, used_cores in enumerate(np.bincount(p.node, cores).tolist()):
+                if used_cores > 0.0:
+                    name, hold = network.names[node], computing_holds(used_cores)
+                    yield Reservation(f"tasks of pipeline {p.pipeline.id} on {name}", name, *hold, DECISION)
 
     def _make_room(self) -> list[PlaceCommand]:
         """Of pipelines with tasks on a node that lacks memory, those that started last wait again."""
-        self._see_memory()
+        self._see_nodes()
         stopped: list[PlaceCommand] = []
         while (number := self._last_without_room()) is not None:
             self._end(number)
             stopped.append(StopPipeline(number))
+        self._share_cores()
         return stopped
 
     def _last_without_room(self) -> int | None:
@@ -341,62 +372,13 @@ def reserving_of(scenario: Scenario) -> Reserving:
 
 
 def _ledger_of(network: Network) -> NodeLedger:
-    """The network's memory, which nobody else takes of."""
-    rows = zip(network.names, network.memory_bytes.tolist(), strict=True)
-    return NodeLedger(Node(name, "", Resources(memory_bytes=memory_bytes)) for name, memory_bytes in rows)
-
-
-def _checked(policy: PlacementPolicy, view: NetworkView, capped: bool) -> dict[int, Placement]:
-    """What a policy decides, by pipeline, with rates that these can use.
-
-    Raises:
-        PolicyError, CapacityError, ValueError: it cannot be carried out.
-    """
-    decided, known = _by_id(policy.decide(view)), _by_id(view.running)
-    for placed in decided.values():
-        _check_arrays(policy, placed)
-    if unknown := decided.keys() - known.keys() - {pipeline.id for pipeline in view.waiting}:
-        raise PolicyError(
-            f"policy {policy.name!r} placed pipeline {min(unknown)}, which neither waits nor runs"
-        )
-    validate(view.network, list((known | decided).values()))
-    return _by_id(used(view.network, list(decided.values()))) if capped else decided
-
-
-def _check_arrays(policy: PlacementPolicy, placed: Placement) -> None:
-    """Refuse arrays that compiled code cannot read."""
-    tasks, edges, start = placed.pipeline.memory_bytes.size, placed.pipeline.tail.size, placed.start
-    shapes = placed.node.shape, start.shape, placed.bandwidth_bps.shape
-    whole = all(array.dtype.kind in "iu" for array in (placed.node, start, placed.links))
-    if shapes != ((tasks,), (edges + 1,), (edges,)) or placed.links.ndim != 1 or not whole:
-        raise PolicyError(
-            f"policy {policy.name!r}: pipeline {placed.pipeline.id} needs whole numbers of nodes, start and "
-            f"links, of shapes ({tasks},), ({edges + 1},) and any, and bandwidth of ({edges},); has {shapes}"
-        )
-    if start[0] != 0 or start[-1] != placed.links.size or (np.diff(start) < 0).any():
-        raise PolicyError(
-            f"policy {policy.name!r}: paths of pipeline {placed.pipeline.id} do not lie in links"
-        )
-
-
-def _by_id(placements: Sequence[Placement]) -> dict[int, Placement]:
-    return {p.pipeline.id: p for p in placements}
+    """The network's memory and cores, which nobody else takes of."""
+    cores = np.zeros(len(network.names)) if network.cores is None else network.cores
+    rows = zip(network.names, cores.tolist(), network.memory_bytes.tolist(), strict=True)
+    return NodeLedger(Node(name, "", Resources(*has)) for name, *has in rows)
 
 
 def _changed(values: Floats, at: int, value: float) -> Floats:
     made = values.copy()
     made[at] = value
     return made
-
-
-def _command(before: Placement | None, now: Placement) -> PlaceCommand | None:
-    if before is None:
-        return StartPipeline(now)
-    if before.node.tolist() != now.node.tolist():
-        return MovePipeline(now)
-    return None if before is now or _flows(before) == _flows(now) else ReroutePipeline(now)
-
-
-def _flows(placed: Placement) -> tuple[bytes, ...]:
-    """What paths and rates are told by; bytes are compared in a tenth of the time that arrays take."""
-    return placed.start.tobytes(), placed.links.tobytes(), placed.bandwidth_bps.tobytes()

@@ -74,7 +74,7 @@ class GraphSpec(Spec):
 
 
 class PipelineTaskSpec(Spec):
-    """One task. On its node it holds memory, and nothing else; its flows hold bits/s of their paths."""
+    """One task. Of its node it holds memory, and the cores that it uses; its flows hold bits/s."""
 
     name: Name = Field(description="Unique among the tasks of its pipeline.")
     downstream: tuple[Name, ...] = Field(default=(), description="Tasks that get its output.")

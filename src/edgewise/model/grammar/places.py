@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from edgewise.model.values import (
     BitsPerSecond,
     Bytes,
+    Cores,
     Cost,
     Count,
     CountOrFill,
@@ -123,8 +124,10 @@ class NodeSpec(Spec):
     resources: ResourcesSpec = Field(default=ResourcesSpec(), description="What each node has.")
     speed_ops: OperationsOrZero = Field(
         default=0.0,
-        description="Operations/s of the whole node, for pipelines and graphs, whose work is in operations.",
+        description="Operations/s of a task of a pipeline, or of a split model's server, alone on the node; "
+        "their work is in operations.",
     )
+    speed_cores: Cores = Field(default=1.0, description="Cores that one takes at that speed.")
     cost: Cost | None = Field(
         default=None, description="What each node costs, in any unit; `edgewise size` adds it up."
     )

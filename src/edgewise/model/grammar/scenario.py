@@ -136,7 +136,7 @@ BUDGETS_S = BudgetsSpec()
 
 
 class ReservationsSpec(Spec):
-    """What flows of pipelines, and image pulls, reserve of links."""
+    """What flows of pipelines, and image pulls, reserve of links, and tasks of nodes."""
 
     capped: bool = Field(
         default=True,
@@ -149,6 +149,11 @@ class ReservationsSpec(Spec):
         lt=1.0,
         description="Part of each link that no flow and no image pull gets, for messages; 0 as published by "
         "ENTS.",
+    )
+    cores: Literal["used", "none"] = Field(
+        default="used",
+        description="Tasks share the cores that other work leaves of their node, and hold what they use; "
+        "'none', as published by ENTS: each has the whole node, and holds no cores.",
     )
 
 

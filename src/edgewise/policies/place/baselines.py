@@ -24,6 +24,7 @@ from edgewise.policies.place.flows import (
     shortest,
 )
 from edgewise.policies.place.paths import PathRows, PathTable
+from edgewise.policies.place.speeds import Speeds
 from edgewise.policies.registry import policy
 
 
@@ -32,10 +33,11 @@ def allocate(
     table: PathTable,
     free_memory_bytes: Floats,
     bandwidth_bps: Floats,
+    speed_ops: Floats,
 ) -> Ints | None:
     """(T,) node of each task by ENTS alg. 1; None when some task fits on no node.
 
-    Task by task in topological order: the node with available > required memory and the least
+    Task by task in topological order: the node with available > required memory, cores for it, and the least
     t_comp + max over predecessors t_comm, where the bandwidth between two nodes is the mean over the links of
     their candidate paths. The input from the source counts as a predecessor.
 
@@ -44,14 +46,15 @@ def allocate(
         table: candidate paths; rows are found as they are needed.
         free_memory_bytes: (N,) left unchanged.
         bandwidth_bps: (L,) of each link, all of it or what is left.
+        speed_ops: (N,) that a task has on each node, see `Speeds`.
     """
-    speed, tasks = table.network.speed_ops, len(pipeline.work_ops)
+    tasks = len(pipeline.work_ops)
     missing = pipeline.source
     while missing >= 0:
         table.need(missing)
-        node, mean = np.full(tasks, -1), np.zeros((tasks + 1, len(speed)))
+        node, mean = np.full(tasks, -1), np.zeros((tasks + 1, len(speed_ops)))
         left = free_memory_bytes.copy()
-        missing = _greedy(pipeline, speed, left, bandwidth_bps, table.rows(), mean, node)
+        missing = _greedy(pipeline, speed_ops, left, bandwidth_bps, table.rows(), mean, node)
     return node if node[-1] >= 0 else None
 
 
@@ -93,7 +96,7 @@ def _greedy(
             last += 1
         best, best_s = -1, np.inf
         for j in range(speed.size):
-            if left[j] <= pipeline.memory_bytes[task]:
+            if left[j] <= pipeline.memory_bytes[task] or (pipeline.work_ops[task] > 0.0 and speed[j] <= 0.0):
                 continue
             comm_s = 0.0
             for e in range(first, last):
@@ -125,12 +128,13 @@ class EqualShares:
 
     def decide(self, view: NetworkView) -> Sequence[Placement]:
         """All placements anew: equal shares change with every arrival and end."""
-        free = view.free_memory_bytes.copy()
+        free, speeds = view.free_memory_bytes.copy(), Speeds(view)
         pipelines: list[Assigned] = [(p.pipeline, p.node) for p in view.running]
         for pipeline in view.waiting:
-            node = self.nodes(view, pipeline, free, pipelines)
+            node = self.nodes(view, pipeline, free, pipelines, speeds)
             if node is not None:
                 np.subtract.at(free, node, pipeline.memory_bytes)
+                speeds.take(pipeline, node)
                 pipelines.append((pipeline, node))
         if not pipelines:
             return []
@@ -139,7 +143,12 @@ class EqualShares:
         return shared(flows, self.table, shortest(flows), equal, view.network.bandwidth_bps)
 
     def nodes(
-        self, view: NetworkView, pipeline: PipelineArrays, free: Floats, pipelines: Sequence[Assigned]
+        self,
+        view: NetworkView,
+        pipeline: PipelineArrays,
+        free: Floats,
+        pipelines: Sequence[Assigned],
+        speeds: Speeds,
     ) -> Ints | None:
         """Nodes of a pipeline's tasks; None: it waits."""
         raise NotImplementedError
@@ -150,10 +159,15 @@ class TaskPartition(EqualShares):
     """TP: tasks by alg. 1, the default shortest path, equal shares of every link."""
 
     def nodes(
-        self, view: NetworkView, pipeline: PipelineArrays, free: Floats, pipelines: Sequence[Assigned]
+        self,
+        view: NetworkView,
+        pipeline: PipelineArrays,
+        free: Floats,
+        pipelines: Sequence[Assigned],
+        speeds: Speeds,
     ) -> Ints | None:
         """Those that algorithm 1 fills."""
-        return allocate(pipeline, self.table, free, view.network.bandwidth_bps)
+        return allocate(pipeline, self.table, free, view.network.bandwidth_bps, speeds.ops())
 
 
 @policy("lr")
@@ -165,7 +179,12 @@ class LeastRequested(EqualShares):
     """
 
     def nodes(
-        self, view: NetworkView, pipeline: PipelineArrays, free: Floats, pipelines: Sequence[Assigned]
+        self,
+        view: NetworkView,
+        pipeline: PipelineArrays,
+        free: Floats,
+        pipelines: Sequence[Assigned],
+        speeds: Speeds,
     ) -> Ints | None:
         """The one that is left with the best use; none when the pipeline fits on none."""
         total, need = view.network.memory_bytes, float(pipeline.memory_bytes.sum())
@@ -173,7 +192,8 @@ class LeastRequested(EqualShares):
         for other, node in pipelines:
             np.add.at(load, node, other.work_ops)
         with np.errstate(divide="ignore", invalid="ignore"):
-            cpu = (load + pipeline.work_ops.sum()) / view.network.speed_ops
+            shared_ops, whole_ops = view.network.shared_ops, view.network.speed_ops
+            cpu = (load + pipeline.work_ops.sum()) / (whole_ops if shared_ops is None else shared_ops)
             score = self.score(cpu, (total - free + need) / total)
         score = np.where(free > need, score, np.inf)
         best = int(score.argmin())
@@ -232,24 +252,25 @@ class Otfs(_Reserving):
 
     def decide(self, view: NetworkView) -> Sequence[Placement]:
         """Placements of the waiting pipelines that start now."""
-        memory, link = view.free_memory_bytes.copy(), view.free_bps.copy()
+        memory, link, speeds = view.free_memory_bytes.copy(), view.free_bps.copy(), Speeds(view)
         started = []
         for pipeline in view.waiting:
-            placed = self._one(view, pipeline, memory, link)
+            placed = self._one(view, pipeline, memory, link, speeds.ops())
             if placed is None:
                 continue
             np.subtract.at(memory, placed.node, pipeline.memory_bytes)
             np.subtract.at(link, placed.links, np.repeat(placed.bandwidth_bps, np.diff(placed.start)))
+            speeds.take(pipeline, placed.node)
             link[link < 1e-6 * view.network.bandwidth_bps] = 0.0  # rounding is not free bandwidth
             started.append(placed)
         return started
 
     def _one(
-        self, view: NetworkView, pipeline: PipelineArrays, memory: Floats, link: Floats
+        self, view: NetworkView, pipeline: PipelineArrays, memory: Floats, link: Floats, speed_ops: Floats
     ) -> Placement | None:
-        node = allocate(pipeline, self.table, memory, link)
+        node = allocate(pipeline, self.table, memory, link, speed_ops)
         if node is None and not self.wait:
-            node = allocate(pipeline, self.table, memory, view.network.bandwidth_bps)
+            node = allocate(pipeline, self.table, memory, view.network.bandwidth_bps, speed_ops)
         if node is None:
             return None
         flows = flows_of([(pipeline, node)], self.table)
@@ -268,14 +289,16 @@ class Otfa(_Reserving):
 
     def decide(self, view: NetworkView) -> Sequence[Placement]:
         """Placements of all pipelines: paths and bandwidth of running ones may change, their nodes do not."""
-        memory = view.free_memory_bytes.copy()
+        memory, speeds = view.free_memory_bytes.copy(), Speeds(view)
         pipelines: list[Assigned] = [(p.pipeline, p.node) for p in view.running]
         for pipeline in view.waiting:
-            node = allocate(pipeline, self.table, memory, view.free_bps)
+            speed_ops = speeds.ops()
+            node = allocate(pipeline, self.table, memory, view.free_bps, speed_ops)
             if node is None:  # no bandwidth is left, but all of it is about to be shared anew
-                node = allocate(pipeline, self.table, memory, view.network.bandwidth_bps)
+                node = allocate(pipeline, self.table, memory, view.network.bandwidth_bps, speed_ops)
             if node is not None and self._joined_up(pipeline, node, view):
                 np.subtract.at(memory, node, pipeline.memory_bytes)
+                speeds.take(pipeline, node)
                 pipelines.append((pipeline, node))
         return self._shared(view, pipelines)
 

@@ -49,7 +49,6 @@ def optimum(
     network: Network,
     pipelines: Sequence[PipelineArrays],
     candidates: int = 4,
-    share_cpu: bool = False,
     most_nodes: int = 10_000,
     gap: float = 1e-6,
 ) -> Optimum:
@@ -59,13 +58,12 @@ def optimum(
         network: small: the program has about E N² k columns per pipeline.
         pipelines: which of them run is part of the decision.
         candidates: paths of each pair of nodes.
-        share_cpu: tasks on a node share it.
         most_nodes: of the search; no seconds, so that every machine finds the same.
         gap: relative, at which it stops.
     Raises:
         PolicyError: nothing was found within `most_nodes`.
     """
-    model = _ExactModel(network, pipelines, PathTable(network, candidates), share_cpu)
+    model = _ExactModel(network, pipelines, PathTable(network, candidates))
     highs = model.highs
     highs.setOptionValue("mip_max_nodes", most_nodes)
     highs.setOptionValue("mip_rel_gap", gap)
@@ -94,9 +92,7 @@ class _Part(NamedTuple):
 class _ExactModel:
     """The program of the module's text."""
 
-    def __init__(
-        self, network: Network, pipelines: Sequence[PipelineArrays], table: PathTable, share_cpu: bool
-    ) -> None:
+    def __init__(self, network: Network, pipelines: Sequence[PipelineArrays], table: PathTable) -> None:
         self.network, self.highs = network, highspy.Highs()  # type: ignore[no-untyped-call]
         self.highs.setOptionValue("output_flag", False)
         self.highs.setOptionValue("threads", 1)
@@ -110,13 +106,15 @@ class _ExactModel:
         self.memory: list[list[Any]] = [[] for _ in self.nodes]  # terms of each node's and link's row
         self.cpu: list[list[Any]] = [[] for _ in self.nodes]
         self.link: list[list[Any]] = [[] for _ in network.bandwidth_bps]
-        self.parts = [self._pipeline(pipeline, share_cpu) for pipeline in pipelines]
+        self.parts = [self._pipeline(pipeline) for pipeline in pipelines]
         for rows, limits, unit in (
             (self.memory, network.memory_bytes, self.bytes),
             (self.link, network.bandwidth_bps, self.bps),
-            (self.cpu, network.speed_ops, self.ops),
+            (self.cpu, network.shared_ops, self.ops),
         ):
-            for terms, limit in zip(rows, limits.tolist(), strict=True):
+            for terms, limit in zip(
+                rows, () if limits is None else limits.tolist(), strict=limits is not None
+            ):
                 if terms:
                     self._add(self._sum(terms) <= limit / unit)
 
@@ -126,7 +124,7 @@ class _ExactModel:
     def _sum(self, terms: Iterable[Any]) -> Any:
         return self.highs.qsum(terms)
 
-    def _pipeline(self, pipeline: PipelineArrays, share_cpu: bool) -> _Part:
+    def _pipeline(self, pipeline: PipelineArrays) -> _Part:
         hardest, speed = float(pipeline.work_ops.max()), self.network.speed_ops
         most = self.ops / hardest if hardest > 0 else 1e3
         rate, runs = self.highs.addVariable(ub=most), self.highs.addBinary()
@@ -138,7 +136,7 @@ class _ExactModel:
                 self.memory[u].append(here[u] * (memory / self.bytes))
             if work > 0:
                 self._add(rate <= self._sum(here[u] * min(speed[u] / work, most) for u in self.nodes))
-            for u in self.nodes if share_cpu and work > 0 else ():
+            for u in self.nodes if self.network.cores is not None and work > 0 else ():
                 used = self.highs.addVariable()
                 self._add(used >= work / self.ops * (rate - most * (1 - here[u])))
                 self.cpu[u].append(used)

@@ -22,6 +22,7 @@ from edgewise.policies.place.flows import flows_of, paths_of, placements_of
 from edgewise.policies.place.paths import FAR, PathRows, PathTable
 from edgewise.policies.place.plan import PlacementPlan, SearchInput, make_plan
 from edgewise.policies.place.search import enter, improve
+from edgewise.policies.place.speeds import Speeds
 from edgewise.policies.registry import policy
 
 SEEDING, LEAST_HOSTS = 5.0, 4
@@ -39,7 +40,6 @@ class Joint:
         hosts: nodes considered for each decision beside those in use: nearest to a new pipeline, and fastest.
         migration_s: how long a pipeline stands still when it moves; 0 never hesitates.
         horizon_s: over how long a move must pay.
-        share_cpu: plan for tasks that share their node.
     """
 
     decision = "place"
@@ -53,11 +53,9 @@ class Joint:
         hosts: int = 24,
         migration_s: float = 2.0,
         horizon_s: float = 20.0,
-        share_cpu: bool = False,
     ) -> None:
         self.candidates, self.floor, self.effort, self.hosts = candidates, floor, effort, hosts
         self.penalty = min(migration_s / horizon_s, 1.0)
-        self.share_cpu = share_cpu
 
     def reset(self, network: Network, key: Key) -> None:
         """Forget everything; the paths of the new network are found as they are needed."""
@@ -72,18 +70,23 @@ class Joint:
         if not pipelines:
             return []
         net, plan = view.network, make_plan(view, pipelines, self._chosen(view))
-        capacity = np.concatenate([net.bandwidth_bps, net.speed_ops])
+        shared_ops = net.shared_ops
+        capacity = np.concatenate([net.bandwidth_bps, net.speed_ops if shared_ops is None else shared_ops])
+        shares = shared_ops is not None
         limits = SearchInput(
-            capacity, net.speed_ops, len(net.bandwidth_bps), self.share_cpu, self.floor, self.penalty
+            capacity, net.speed_ops, len(net.bandwidth_bps), shares, self.floor, self.penalty
         )
         hosts = self._hosts(view, plan)
         rows = self._rows(np.concatenate([hosts, plan.source, plan.node[plan.node >= 0]]))
         enter(plan, limits, rows, 0, len(view.running), hosts, hosts)
+        speeds = Speeds(view)
         tried = hosts[: self._few(plan, len(view.running))]
         for j in range(len(view.running), len(pipelines)):
-            given = allocate(pipelines[j], self.table, plan.free, view.free_bps)
+            given = allocate(pipelines[j], self.table, plan.free, view.free_bps, speeds.ops())
             if given is None:
                 given = np.full(len(pipelines[j].work_ops), -1)
+            else:
+                speeds.take(pipelines[j], given)
             rows = self._rows(given[given >= 0])
             enter(plan, limits, rows, j, j + 1, tried, given)
         improve(plan, limits, rows, len(pipelines), hosts, np.uint64(self.key.seed), self.calls, self.effort)

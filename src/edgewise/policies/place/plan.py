@@ -73,7 +73,7 @@ class SearchInput(NamedTuple):
     """What there is, and how the search values it.
 
     Attributes:
-        capacity: (R,) bandwidth of links, then speed of nodes.
+        capacity: (R,) bandwidth of links, then what the cores of nodes do together.
         speed: (N,) of nodes.
         links: how many of the resources are links.
         share_cpu: tasks share their node.

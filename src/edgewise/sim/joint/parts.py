@@ -309,9 +309,13 @@ class PipelinesPart(Bystander):
         self._ended: list[Any] = []  # and was not told yet
         self._changed = False  # rates are those of earlier placements
         self._untold = False  # and so are those of flows
+        self._cores = world.core.network.cores  # that other work left when rates were found
 
     def next_s(self) -> float:
         """When a pipeline comes or ends, or at once: those that wait may find room on changed nodes."""
+        if (cores := self.world.core.network.cores) is not self._cores:
+            self._bring_up(self._now_s)
+            self._cores, self._changed = cores, True
         if self._changed:
             self.world.settle()
             self._changed = False

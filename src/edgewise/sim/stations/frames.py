@@ -51,34 +51,32 @@ def simulate_frames(
     placements: Sequence[Placement],
     frames: int = 200,
     room: int = ROOM,
-    share_cpu: bool = False,
 ) -> Floats:
-    """(J,) frames per second that leave each pipeline.
+    """(J,) frames per second that leave each pipeline; where tasks share a node, one computes at a time.
 
     Args:
-        network: nodes of the placements.
+        network: nodes of the placements; each has as many cores as one task takes.
         placements: pipelines that run.
         frames: of the slowest pipeline; rates are those of the second half of the time.
         room: frames that may wait at either end of a flow.
-        share_cpu: tasks share their node; otherwise pipelines do not meet.
     Raises:
         ValueError: fewer than 8 frames, or a flow with data has no bandwidth.
     """
     if frames < 8:
         raise ValueError(f"frames is {frames}; at least 8 are needed to measure a rate")
-    if not share_cpu and len(placements) != 1:
+    if network.cores is None and len(placements) != 1:
         return np.concatenate(
             [np.zeros(0), *(simulate_frames(network, [p], frames, room) for p in placements)]
         )
     if not placements:
         return np.zeros(0)
-    pipes = _pipes(network, placements, share_cpu)
+    pipes = _pipes(network, placements)
     quarter_s, _ = _run(pipes, frames // 4, room, 0.0, np.inf)
     _, measured = _run(pipes, 0, room, 2.0 * quarter_s, 4.0 * quarter_s)
     return measured
 
 
-def _pipes(network: Network, placements: Sequence[Placement], share_cpu: bool) -> Pipes:
+def _pipes(network: Network, placements: Sequence[Placement]) -> Pipes:
     begin = np.cumsum([0, *(len(p.node) for p in placements)])
     shift = np.repeat(begin[:-1], [len(p.pipeline.head) for p in placements])
     tail = np.concatenate([p.pipeline.tail for p in placements])
@@ -91,7 +89,7 @@ def _pipes(network: Network, placements: Sequence[Placement], share_cpu: bool) -
         raise ValueError(f"edge {edge} has data and no bandwidth; its frames never arrive")
     node = np.concatenate([p.node for p in placements])
     work = np.concatenate([p.pipeline.work_ops for p in placements])
-    host = node if share_cpu else np.arange(len(node))
+    host = np.arange(len(node)) if network.cores is None else node
     last = np.ones(len(node), dtype=np.bool_)
     last[tail[tail >= 0]] = False
     return Pipes(
