@@ -37,7 +37,7 @@ from edgewise.runtime import http
 from edgewise.runtime.backends import alive_handle, handle_of
 from edgewise.runtime.clients import recording
 from edgewise.runtime.controller import job_runner, jobs as live_jobs, requests
-from edgewise.runtime.controller.books import PAUSE, RESTART, JobBook
+from edgewise.runtime.controller.books import ADDED, PAUSE, RESTART, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
@@ -388,7 +388,7 @@ def test_a_suspended_job_keeps_its_memory(jobs):
     assert state(jobs, other) == "waiting" or jobs.book.get(other.id).node == "near-node"
 
 
-def test_a_job_that_restarts_starts_anew_elsewhere_and_one_that_may_not_is_paused(jobs, tmp_path):
+def test_a_job_that_restarts_starts_anew_elsewhere_also_after_its_latest_start(jobs, tmp_path):
     far, store, begun = far_worker(jobs), jobs.store, tmp_path / "begun"
     filler = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))  # near-node is full
     until(jobs, lambda: state(jobs, filler) == "running")
@@ -418,14 +418,44 @@ def test_a_job_that_restarts_starts_anew_elsewhere_and_one_that_may_not_is_pause
     )
     until(jobs, lambda: state(jobs, last) == "running" and time.time() > last.latest_s + SLOT_S)
     store.set_wanted(far, True)
-    until(jobs, lambda: state(jobs, last) == "suspended")
+    until(jobs, lambda: state(jobs, last) == "waiting")
+    store.set_wanted(far, False)
+    until(jobs, lambda: state(jobs, last) == "running")
+    assert jobs.book.get(last.id).attempt == 1
+
+
+def test_a_job_goes_on_from_its_last_checkpoint_and_is_told_where_that_is(jobs, tmp_path):
+    """Its node dies while it is suspended there, and takes its memory."""
+    far, store, said = far_worker(jobs), jobs.store, tmp_path / "said"
+    store.set_wanted(far, False)
+    filler = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))
+    until(jobs, lambda: state(jobs, filler) == "running")
+    base = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))
+    until(jobs, lambda: state(jobs, base) == "running")
+    command = f"echo $EDGEWISE_SAVED_S >> {said}; exec sleep 300"
+    job = jobs.book.submit(shell(command, cores=2.0, checkpoint_s=0.25))
+    until(jobs, lambda: (jobs.book.get(job.id).ran_s(time.time()) or 0.0) > 0.6 and said.exists())
+    store.set_wanted(far, True)
+    until(jobs, lambda: state(jobs, job) == "suspended")
+    done_s = jobs.book.get(job.id).ran_s(time.time())
+    store.change_node("far-node", False)
+    until(jobs, lambda: state(jobs, job) == "waiting")
+    found = jobs.book.get(job.id)
+    assert found.saved_s == 0.25 * int(done_s / 0.25) >= 0.5
+    assert found.redone_s == pytest.approx(done_s - found.saved_s, abs=1e-6)
+    for each in (filler, base):
+        jobs.book.cancel(each.id)
+    until(jobs, lambda: state(jobs, job) == "running" and said.read_text().count("\n") == 2)
+    assert jobs.book.get(job.id).node == "near-node"
+    assert [float(line) for line in said.read_text().split()] == [0.0, found.saved_s]
 
 
 def test_jobs_that_an_earlier_version_kept_are_kept(folder):
     file = Store(folder / DATABASE).file
     book = JobBook(file)
     job = book.submit(wish(["/bin/true"]))
-    book.run("ALTER TABLE job DROP COLUMN redone_s")
+    for column in ADDED:
+        book.run(f"ALTER TABLE job DROP COLUMN {column}")
     assert JobBook(file).get(job.id) == job
 
 

@@ -231,7 +231,8 @@ class Jobs(Part):
         self.node, self.left, self.since = {}, {}, {}  # since: of those that make progress
         self.paused, self.suspended = {}, [0.0] * len(jobs)
         self.ended, self.started, self.moves = {}, {}, [0] * len(jobs)
-        self.redone = [0.0] * len(jobs)
+        self.redone, self.saved = [0.0] * len(jobs), [0.0] * len(jobs)
+        self.fallen = set()  # with their node, and nobody said yet that they begin anew
 
     def told(self, now_s, command):
         kind, job = type(command).__name__, getattr(command, "job", None)
@@ -240,8 +241,9 @@ class Jobs(Part):
         if job in self.ended or now_s > self.end_s:
             return
         if kind == "StartJob":
-            self.started[job], self.node[job] = now_s, command.node
-            self.left[job] = self.length_s[job]
+            self.node[job] = command.node
+            self.started.setdefault(job, now_s)
+            self.left[job] = self.length_s[job] - self.saved[job]
             self.go_on(now_s, job)
         elif kind == "ResumeJob":
             self.suspended[job] += now_s - self.paused.pop(job)
@@ -252,8 +254,11 @@ class Jobs(Part):
             if kind == "SuspendJob":
                 self.paused[job] = now_s
             else:
-                self.redone[job] += self.length_s[job] - self.left[job]
-                del self.started[job], self.node[job], self.left[job]
+                self.fall_back(job)
+                self.fallen.discard(job)
+                if job in self.paused:
+                    self.suspended[job] += now_s - self.paused.pop(job)
+                del self.node[job], self.left[job]
 
     def stop(self, now_s, job):
         if job in self.since:
@@ -270,15 +275,24 @@ class Jobs(Part):
             del self.since[job]
 
     def failed(self, now_s, node):
-        for job in [job for job in self.since if self.node[job] == node]:
+        for job in [job for job, where in self.node.items() if where == node and job not in self.ended]:
             self.stop(now_s, job)
-            if self.jobs[job].when_evicted == "restart" and now_s <= self.end_s:
-                self.redone[job] += self.length_s[job] - self.left[job]
-                self.left[job] = self.length_s[job]
+            if now_s <= self.end_s:
+                self.fall_back(job)
+                self.fallen.add(job)
+
+    def fall_back(self, job):
+        """To the last of its checkpoints, counted one by one."""
+        done, every = self.length_s[job] - self.left[job], self.jobs[job].checkpoint_s
+        self.saved[job] = 0.0
+        while every is not None and self.saved[job] + every <= done * (1 + 1e-12):
+            self.saved[job] += every
+        self.redone[job] += done - self.saved[job]
+        self.left[job] = self.length_s[job] - self.saved[job]
 
     def repaired(self, now_s, node):
         for job, where in self.node.items():
-            if where == node and job not in self.since | self.paused | self.ended:
+            if where == node and job not in self.since | self.paused | self.ended and job not in self.fallen:
                 self.go_on(now_s, job)
 
     def finish(self):

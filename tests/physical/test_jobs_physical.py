@@ -15,10 +15,8 @@ from edgewise.core.defer import (
     EvictJob,
     JobEnded,
     JobSubmitted,
-    ResumeJob,
     SlotBegan,
     StartJob,
-    SuspendJob,
 )
 from edgewise.core.defer.core import DeferCore
 from edgewise.model.scenario import parse_scenario
@@ -42,6 +40,7 @@ FAILS = [
 JOBS = [
     {"duration_s": 10 + 5 * (i % 3), "cores": (1, 2)[i % 2], "memory_bytes": 1e8 * (1 + i % 4),
      "when_evicted": ("pause", "restart")[i // 2 % 2], "priority": int(i % 7 == 3)}
+    | {"checkpoint_s": (None, 3.0)[i // 4 % 2]}
     | {"submitted_s": slot_s, "earliest_s": slot_s, "latest_s": slot_s + 25}
     for i, slot_s in enumerate(SLOT_S * (1 + i // 5) for i in range(18))
 ]  # fmt: skip
@@ -55,7 +54,7 @@ class PlayedJobs:
 
     def start(self, job):
         if job.run not in self._left_s:
-            self._left_s[job.run] = job.duration_s
+            self._left_s[job.run] = job.duration_s - job.saved_s
             self.resume(job.run)
 
     def look(self, run):
@@ -138,7 +137,7 @@ async def submit(jobs):
         times = {name: BEGAN_UNIX_S + job[name] for name in ("earliest_s", "latest_s")}
         needs = {
             name: job[name] for name in ("cores", "memory_bytes", "duration_s", "when_evicted", "priority")
-        }
+        } | {"checkpoint_s": job["checkpoint_s"]}
         jobs.book.submit(Wish(key=str(i), command=("true",), folder="/", **needs, **times))
 
 
@@ -178,4 +177,3 @@ def test_a_controller_starts_and_stops_jobs_as_simulated(policy, tmp_path):
         assert before.get(slot) == after.get(slot), slot
     said = {kind for _, commands in before.values() for kind, *_ in commands}
     assert said >= {StartJob.__name__, EvictJob.__name__}
-    assert policy == "tetris" or said >= {SuspendJob.__name__, ResumeJob.__name__}

@@ -44,14 +44,12 @@ def test_kinds_of_work_that_share_nothing_leave_the_bytes_that_they_leave_alone(
 
 
 def test_a_dead_node_reaches_streams_pipelines_and_jobs_in_the_same_second() -> None:
-    jobs = [{"duration_s": 20, "when_evicted": "pause"}, {"duration_s": 20, "when_evicted": "restart"}]
+    jobs = [{"duration_s": 20, "when_evicted": "pause"}, {"duration_s": 20, "checkpoint_s": 5}]
     scenario = mixed(jobs=jobs, nodes=1, timeline=[(12.0, False), (23.0, True)])
     found = ran(scenario, check=True)
-    paused, restarted = found["jobs"]
-    assert (paused["started_s"], paused["suspended_s"]) == (0.0, 11.0)
-    assert (restarted["started_s"], restarted["suspended_s"]) == (25.0, 0.0)  # with the next slot
-    assert (paused["ended_s"], paused["redone_s"]) == (31.0, 0.0)
-    assert (restarted["ended_s"], restarted["redone_s"]) == (45.0, 12.0)
+    for job, kept_s in zip(found["jobs"], (0.0, 10.0), strict=True):
+        assert (job["started_s"], job["suspended_s"]) == (0.0, 0.0)  # and begins anew with a slot, at 25 s
+        assert (job["ended_s"], job["redone_s"]) == (45.0 - kept_s, 12.0 - kept_s)
     (pipeline,) = found["pipelines"]
     assert pipeline["frames"] == 600.0
     assert pipeline["finish_s"] == pytest.approx(ran(mixed(nodes=1))["pipelines"][0]["finish_s"] + 11.0)
@@ -60,13 +58,13 @@ def test_a_dead_node_reaches_streams_pipelines_and_jobs_in_the_same_second() -> 
 
 
 def test_core_seconds_count_where_jobs_end_in_time() -> None:
-    """All stand still for 11 s; the first of them had not so long, and the last one ends with the run."""
-    jobs = [{"duration_s": 20, "latest_s": latest_s} for latest_s in (10, 15)]
-    jobs.append({"duration_s": 45, "latest_s": 30, "cores": 2})
+    """All stand still for 13 s; the first of them had not so long, and the last one ends with the run."""
+    jobs = [{"duration_s": 20, "latest_s": latest_s, "checkpoint_s": 4} for latest_s in (10, 15)]
+    jobs.append({"duration_s": 45, "latest_s": 30, "cores": 2, "checkpoint_s": 6})
     data = held(mixed(jobs=jobs, nodes=1, timeline=[(12.0, False), (23.0, True)]), "jobs")
     data["jobs"]["room"] = "nodes"
     result = ew.simulate(parse_scenario(data, "jobs"), "fifo", (0,))
-    assert result.items["ended_s"].to_pylist() == [31.0, 31.0, 56.0]
+    assert result.items["ended_s"].to_pylist() == [33.0, 33.0, 58.0]
     (row,) = result.summary()
     assert [row[key] for key in ("started", "ended", "lost", "finished_core_s")] == [3, 3, 0, 20.0 + 90.0]
     data["duration_s"] = 55
@@ -75,10 +73,10 @@ def test_core_seconds_count_where_jobs_end_in_time() -> None:
 
 
 def test_news_of_a_dead_node_take_their_time() -> None:
-    """Until the core hears of it a job stands still without being suspended, and goes on by itself."""
+    """A job ended with its node, and begins anew once the core has heard, and the node is back."""
     scenario = mixed(jobs=[{"duration_s": 20}], nodes=1, timeline=[(12.0, False), (13.0, True)], lag_s=2.0)
-    run = ran(scenario, check=True)
-    assert run["jobs"][0]["suspended_s"] == 1.0  # heard at 14 and at 15
+    (job,) = ran(scenario, check=True)["jobs"]
+    assert (job["ended_s"], job["redone_s"]) == (35.0, 12.0)  # heard at 14 and at 15
 
 
 def test_tasks_push_jobs_out_and_wait_for_nobody_who_may_be_preempted() -> None:
@@ -117,11 +115,11 @@ def test_a_scale_up_pushes_a_job_out_in_the_second_in_which_a_node_with_all_five
     run, found = run_of(data, check=True, orchestrate=ScaleUp)
     at_once = [type(command).__name__ for time_s, command in run.joint.log if time_s == 10.0]
     assert sorted(at_once) == [
-        "StartPipeline", "StartReplica", "StopPipeline", "SuspendJob", "SuspendJob",
+        "EvictJob", "StartJob", "StartPipeline", "StartReplica", "StopPipeline", "SuspendJob",
     ]  # fmt: skip
     first, second = found["jobs"]
-    assert (first["node"], second["node"]) == ("near-0", "near-1")
-    assert (first["suspended_s"], first["ended_s"]) == (10.0, 30.0)  # its node is back
+    assert (first["node"], second["node"]) == ("near-1", "near-1")
+    assert (first["redone_s"], first["ended_s"]) == (10.0, 30.0)  # beside the replica there is room for it
     assert (second["suspended_s"], second["ended_s"]) == (110.0, None)  # the replica stays
     (pipeline,) = found["pipelines"]
     assert pipeline["start_s"] == 1.0 and pipeline["frames"] == 600.0 and pipeline["migrations"] == 0

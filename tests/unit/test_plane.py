@@ -204,17 +204,41 @@ def test_nodes_come_and_go_and_jobs_of_one_that_went_stop():
     submitted(plane, job(0, 2.0), job(1, 2.0, when_evicted="restart"), job(2, 1.0))
     assert plane.cores["defer"].jobs[2].phase is JobPhase.WAITING
     found = plane.handle(NodesChanged(()), 1.0)
-    assert set(found) == {SuspendJob(0), EvictJob(1)}
-    plane.handle(JobStands(Standing(job(1, 2.0, when_evicted="restart"), attempt=1)), 1.5)
-    found = plane.handle(NodesChanged(NODES[:2]), 2.0)
-    assert found == [ResumeJob(0)]
+    assert set(found) == {EvictJob(0), EvictJob(1)}
+    for number, how in enumerate(("pause", "restart")):
+        plane.handle(JobStands(Standing(job(number, 2.0, when_evicted=how), attempt=1)), 1.5)
+    assert plane.handle(NodesChanged(NODES[:2]), 2.0) == []
     restarted = plane.handle(SlotBegan(2.0), 2.0)
-    assert [command.job for command in restarted] == [1]
+    assert [command.job for command in restarted] == [0, 1]
     plane.validate()
     smaller = Node(NODES[0].name, "", Resources(1.0, 4e9)), NODES[1]
     (stopped,) = [s.job.id for s in plane.cores["defer"].jobs.values() if s.node == NODES[0].name]
     begun(plane, restarted)
     assert {command.job for command in plane.handle(NodesChanged(smaller), 3.0)} == {stopped}
+    plane.validate()
+
+
+@pytest.mark.parametrize(("every_s", "moves_s"), [(None, 12.0), (3.5, 9.0), (2.0, 8.0)])
+def test_a_suspended_job_moves_once_it_has_stood_as_long_as_it_would_lose(every_s, moves_s):
+    """It has run for 6 s when other work takes its node; elsewhere there is room."""
+    ledger = NodeLedger([Node("one", "", Resources(4.0)), Node("two", "", Resources(4.0))])
+    core = DeferCore(Slots(1.0, 1), ledger, policies.load("defer", "fifo"))
+    plane = Plane(ledger, {"defer": core})
+    ledger.hold(Reservation("other", "two", Resources(4.0), INFERENCE))
+    submitted(plane, DeferrableJob(0, Resources(3.0), 9.0, 0.0, 0.0, 1.0, checkpoint_s=every_s))
+    assert core.jobs[0].node == "one"
+    ledger.hold(Reservation("more", "one", Resources(4.0), INFERENCE))
+    assert plane.handle(CapacityChanged(6.0), 6.0) == [SuspendJob(0)]
+    assert plane.handle(SlotBegan(7.0), 7.0) == []
+    ledger.release("other")
+    for now_s in np.arange(8.0, moves_s):
+        assert plane.handle(SlotBegan(now_s), now_s) == [], now_s
+    assert plane.handle(SlotBegan(moves_s), moves_s) == [EvictJob(0)]
+    saved_s = core.jobs[0].job.saved_s(6.0)
+    assert saved_s == {None: 0.0, 3.5: 3.5, 2.0: 6.0}[every_s]
+    plane.handle(JobStands(Standing(core.jobs[0].job, attempt=1, saved_s=saved_s)), moves_s)
+    assert plane.handle(SlotBegan(moves_s + 1.0), moves_s + 1.0) == [StartJob(0, "two", moves_s + 1.0)]
+    assert core.view(moves_s + 1.0).ends[0, 0] == np.floor(moves_s + 1.0 - saved_s) + 9.0
     plane.validate()
 
 
@@ -348,7 +372,10 @@ def run(steps):
     plane, commands, told = made(), [], {}
     replicas, jobs = plane.cores["orchestrate"], plane.cores["defer"]
     for now_s, (what, a, n, size) in enumerate(steps):
-        running = {f"job {k}" for k, s in jobs.jobs.items() if s.phase is JobPhase.RUNNING}
+        running, still = (
+            {f"job {k}" for k, s in jobs.jobs.items() if s.phase is phase}
+            for phase in (JobPhase.RUNNING, JobPhase.SUSPENDED)
+        )
         heard, time_s = len(jobs.heard), float(now_s)
         match what:
             case 0:
@@ -379,7 +406,9 @@ def run(steps):
         ]
         assert len(pushed) == len(set(pushed)), "somebody heard twice"
         stopped = {f"job {c.job}" for c in found if isinstance(c, SuspendJob | EvictJob)}
-        assert stopped <= running and (not stopped or what in (0, 1, 4, 6)), "a job gave way to nobody"
+        gone = {f"job {c.job}" for c in found if isinstance(c, EvictJob)} & still
+        assert stopped <= running | gone and (not gone or what in (3, 6)), "a job gave way to nobody"
+        assert stopped == gone or what in (0, 1, 4, 6), "a job gave way to nobody"
         for command in found:  # carried out at once
             match command:
                 case StartReplica(node, service):

@@ -47,6 +47,9 @@ def submit(
         str,
         typer.Option(help="When inference needs its node: pause, or restart maybe elsewhere."),
     ] = "pause",
+    checkpoint: Annotated[
+        float | None, lasting("It writes a checkpoint each time that it has run so long", least_s=0.1)
+    ] = None,
     folder: Folder = DEFAULT,
     as_json: Json = False,
 ) -> None:
@@ -58,6 +61,7 @@ def submit(
         "earliest_s": parse_time(earliest, now_s, "earliest"),
         "latest_s": parse_time(latest, now_s, "latest"), "priority": priority,
         "when_evicted": when_evicted,
+        "checkpoint_s": checkpoint,
     }  # fmt: skip
     found = call(folder, "POST", "/v1/admin/jobs", wish, patience_s=20.0)  # its key makes repeats harmless
     answer(found, as_json, lambda: wide.print(f"job {found['id']} {found['state']}"))

@@ -139,7 +139,9 @@ class DeferrableJob:
     Attributes:
         submitted_s, earliest_s, latest_s: g_i <= e_i <= l_i.
         duration_s: runs this long, uninterrupted.
-        when_evicted: other work takes its node: "pause" keeps its memory, "restart" keeps nothing.
+        when_evicted: other work takes its node: "pause" keeps its memory, "restart" ends it.
+        checkpoint_s: it writes a checkpoint each time that it has run so long, and goes on from the last one
+            where it was ended; None: never, it begins anew.
     """
 
     id: int
@@ -150,6 +152,12 @@ class DeferrableJob:
     latest_s: float
     priority: int = 0
     when_evicted: str = "pause"
+    checkpoint_s: float | None = None
+
+    def saved_s(self, done_s: float) -> float:
+        """What is left of so much work when it is ended: what its last checkpoint has."""
+        every_s = self.checkpoint_s
+        return 0.0 if every_s is None else math.floor(done_s / every_s + 1e-9) * every_s
 
     def __post_init__(self) -> None:
         if not self.submitted_s <= self.earliest_s <= self.latest_s:
@@ -267,6 +275,7 @@ class Jobs:
         submitted: jobs by name, beside them.
         delay_weight, violation_weight: of a schedule's worth (OSDEC's ω1, ω2).
         room: "nodes": each job is on one, as in a running system; "pooled": all nodes are one.
+        checkpoint_s: of jobs that are drawn, see `DeferrableJob`.
     """
 
     pattern: DeferralPattern
@@ -274,6 +283,7 @@ class Jobs:
     delay_weight: float = 2.0
     violation_weight: float = 10.0
     room: str = "nodes"
+    checkpoint_s: float | None = None
 
 
 NONE_DRAWN = DrawnJobsSpec(
@@ -315,11 +325,11 @@ def build_jobs(spec: JobsSpec, duration_s: float, nodes: Sequence[Node], problem
     submitted = tuple(
         DeferrableJob(
             number, Resources(job.cores, job.memory_bytes), job.duration_s, job.submitted_s,
-            job.earliest_s, job.latest_s, job.priority, job.when_evicted,
+            job.earliest_s, job.latest_s, job.priority, job.when_evicted, job.checkpoint_s,
         )
         for number, job in enumerate(spec.submitted)
     )  # fmt: skip
-    return Jobs(pattern, submitted, spec.delay_weight, spec.violation_weight, spec.room)
+    return Jobs(pattern, submitted, spec.delay_weight, spec.violation_weight, spec.room, drawn.checkpoint_s)
 
 
 def _memory_per_core(spec: JobsSpec, nodes: Sequence[Node], problems: list[str]) -> float:

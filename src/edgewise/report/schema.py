@@ -120,7 +120,7 @@ submitted_s       float  when it is submitted, seconds from the start of the run
 earliest_s        float  when it may start at the earliest, seconds
 latest_s          float  when it must start at the latest, seconds
 duration_s        float  how long it runs, seconds
-started_s         float? when it started, last, seconds; null when it never did
+started_s         float? when it started, first, seconds; null when it never did
 ended_s           float? when it was done, seconds; null when it was not by the end of the run
 node              str?   where it last ran; null when it never did, and where all nodes are taken for one
 suspended_s       float  how long it gave way to other work, seconds

@@ -1,8 +1,8 @@
 """Jobs on nodes: how long they run, stand still and begin anew; who does so is `DeferCore`'s to say.
 
 They are a part of a joint run (`sim.joint.parts`); alone, other work is a number of cores that it leaves in
-each slot. A job runs where its node is up. When the node dies, one that pauses keeps what it has done, one
-that starts anew loses it, and does it again. Nothing runs beyond what other work leaves, so there are no
+each slot. A job runs where its node is up. When the node dies all that ran or stood there ends, and has what
+its last checkpoint has, once it starts anew. Nothing runs beyond what other work leaves, so there are no
 violations. Jobs that go on when the last slot is over have not ended.
 
 Forbidden here: rules about who starts, where, and who gives way; they are the core's.
@@ -20,7 +20,6 @@ from edgewise.core.defer import (
     DeferCommand,
     EvictJob,
     JobEnded,
-    JobPhase,
     JobStands,
     JobSubmitted,
     LoseJob,
@@ -44,7 +43,7 @@ class JobsOutcome(NamedTuple):
     """What became of jobs, (J,) each, in the order of `jobs`.
 
     Attributes:
-        start: slot of the last start, -1: none, or lost after it was ended to start anew.
+        start: slot of the first start, -1: none.
         node: of the last start, "" where there was none.
         lost: whether the latest start passed without one.
         suspended: slots in suspension.
@@ -71,7 +70,7 @@ class JobsPart(Bystander):
         core: decides; it is only read here.
         slots, slot_s: how many there are, and their length.
     Attributes:
-        start_s: (J,) last start, nan where there was none, or it was ended to start anew.
+        start_s: (J,) first start, nan where there was none.
         node: of the last start, "" where there was none.
         lost: (J,) whether the latest start passed without one.
         suspended_s: (J,) time in suspension.
@@ -91,11 +90,12 @@ class JobsPart(Bystander):
         self._ends_s: dict[int, float] = {}  # of those that make progress
         self._left_s: dict[int, float] = {}  # of those that stand still: suspended, or on a dead node
         self._since_s: dict[int, float] = {}  # of those that are suspended
+        self._ended = set[int]()  # with their nodes, and nobody has told them to start anew yet
         self._down: set[str] = set()
         self.node = [""] * len(self.jobs)
         self.start_s, self.ended_s = np.full((2, len(self.jobs)), np.nan)
         self.lost, self.moves = np.zeros((2, len(self.jobs)), dtype=np.int64)
-        self.suspended_s, self.redone_s = np.zeros((2, len(self.jobs)))
+        self.suspended_s, self.redone_s, self._saved_s = np.zeros((3, len(self.jobs)))
         self.end_s = slots * slot_s
 
     def next_s(self) -> float:
@@ -105,16 +105,18 @@ class JobsPart(Bystander):
         return math.inf if self._over(next_s) else next_s
 
     def change_node(self, node: str, up: bool, now_s: float) -> None:
-        """Jobs of a dead node stand still; they go on when it is back, unless they were suspended."""
+        """Jobs of a dead node end; what is started there before anybody knows begins when it is back."""
         if self._over(now_s):
             return
         (self._down.discard if up else self._down.add)(node)
-        for number in [n for n in (self._left_s if up else self._ends_s) if self.node[n] == node]:
-            if not up and self._ends_s[number] > now_s * (1 + ROUNDING):  # else it has just ended
+        for number in [n for n in (*self._left_s, *self._ends_s) if self.node[n] == node]:
+            if not up and self._ends_s.get(number, math.inf) > now_s * (
+                1 + ROUNDING
+            ):  # else it has just ended
                 self._stop(number, now_s)
-                if self.jobs[number].when_evicted == "restart":
-                    self._redo(number)
-            elif up and number not in self._since_s:
+                self._redo(number)
+                self._ended.add(number)
+            elif up and number not in self._since_s and number not in self._ended:
                 self._ends_s[number] = now_s + self._left_s.pop(number)
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
@@ -140,8 +142,10 @@ class JobsPart(Bystander):
             return
         match command:
             case StartJob():
-                self.start_s[number], self.node[number] = now_s, command.node
-                self._go_on(number, float(self._length_s[number]), now_s)
+                self.node[number] = command.node
+                if math.isnan(self.start_s[number]):
+                    self.start_s[number] = now_s
+                self._go_on(number, float(self._length_s[number] - self._saved_s[number]), now_s)
                 yield JobStands(self.core.jobs[number]._replace(settled=True))
             case SuspendJob():
                 self._stop(number, now_s)
@@ -152,12 +156,15 @@ class JobsPart(Bystander):
                 self._go_on(number, self._left_s.pop(number), now_s)
             case EvictJob():
                 self._stop(number, now_s)
-                self._redo(number)
+                if number not in self._ended:
+                    self._redo(number)
+                self._ended.discard(number)
+                if number in self._since_s:
+                    self.suspended_s[number] += now_s - self._since_s.pop(number)
                 del self._left_s[number]
-                self.start_s[number] = np.nan
                 self.moves[number] += 1
-                attempt = self.core.jobs[number].attempt + 1
-                yield JobStands(Standing(self.jobs[number], JobPhase.WAITING, attempt=attempt))
+                attempt, saved_s = self.core.jobs[number].attempt + 1, float(self._saved_s[number])
+                yield JobStands(Standing(self.jobs[number], attempt=attempt, saved_s=saved_s))
             case LoseJob():
                 self.lost[number] = 1
 
@@ -190,9 +197,11 @@ class JobsPart(Bystander):
             self._left_s[number] = self._ends_s.pop(number) - now_s
 
     def _redo(self, number: int) -> None:
-        """What it has done is lost: all is left."""
-        self.redone_s[number] += self._length_s[number] - self._left_s[number]
-        self._left_s[number] = float(self._length_s[number])
+        """What it has done is lost, but for what its last checkpoint has."""
+        done_s = float(self._length_s[number] - self._left_s[number])
+        self._saved_s[number] = saved_s = self.jobs[number].saved_s(done_s)
+        self.redone_s[number] += done_s - saved_s
+        self._left_s[number] = float(self._length_s[number]) - saved_s
 
     def _go_on(self, number: int, left_s: float, now_s: float) -> None:
         if self.node[number] in self._down:  # nobody has heard of it yet

@@ -118,10 +118,11 @@ def jobs_apart(jobs: Jobs, seed: int) -> list[DeferrableJob]:
     """The jobs of `generate` one by one, in seconds: those that are drawn, then those that are listed."""
     pattern, slot_s = jobs.pattern, jobs.pattern.slot_s
     table, demand = _jobs(pattern, seed)
-    found = [
-        DeferrableJob(i, Resources(*needs), duration * slot_s, *(slot * slot_s for slot in window))
-        for i, ((*window, duration), needs) in enumerate(zip(table.tolist(), demand.tolist(), strict=True))
-    ]
+    found = []
+    for i, (row, needs) in enumerate(zip(table.tolist(), demand.tolist(), strict=True)):
+        *window_s, duration_s = (slot * slot_s for slot in row)
+        found.append(DeferrableJob(i, Resources(*needs), duration_s, *window_s))
+    found = [replace(job, checkpoint_s=jobs.checkpoint_s) for job in found]
     return found + [replace(job, id=len(found) + i) for i, job in enumerate(jobs.submitted)]
 
 

@@ -262,6 +262,7 @@ class Standing(NamedTuple):
         suspended_s: time in suspension that is over; `stopped_s`: since when it is suspended or evicted.
         attempt: how often it was ended to start anew.
         settled: False while it is neither to be suspended nor resumed: it has not begun, or is to end.
+        saved_s: work that is done already when it starts, by its last checkpoint.
     """
 
     job: DeferrableJob
@@ -272,11 +273,12 @@ class Standing(NamedTuple):
     stopped_s: float | None = None
     attempt: int = 0
     settled: bool = True
+    saved_s: float = 0.0
 
     @property
     def since_s(self) -> float | None:
-        """When it would have started, had it never been suspended; None before its start."""
-        return None if self.started_s is None else self.started_s + self.suspended_s
+        """When it would have started, had it done all its work at once; None before its start."""
+        return None if self.started_s is None else self.started_s + self.suspended_s - self.saved_s
 
     @property
     def rank(self) -> tuple[int, float, int]:
@@ -329,7 +331,10 @@ class ResumeJob(NamedTuple):
 
 
 class EvictJob(NamedTuple):
-    """Other work needs the node: a job ends, to start anew."""
+    """Its node is gone, other work needs it, or there is room elsewhere: a job ends, to start anew.
+
+    It goes on from its last checkpoint, on any node.
+    """
 
     job: int
 

@@ -1,14 +1,17 @@
 """`DeferCore`: what becomes of jobs and of other work goes in, what is to be done with jobs comes out.
 
     waiting ─StartJob─▶ running ⇄ suspended            SuspendJob, ResumeJob
-       │                   └─EvictJob─▶ evicted ─▶ waiting       a job that starts anew, while it may
-       └─LoseJob                                                 its latest start passed
+       │                   └────┬────┘
+       └─LoseJob                └─EvictJob─▶ evicted ─▶ waiting      from its last checkpoint
 
 Simulation and live system drive the same core: they tell it what happened and carry out its commands. At
 the beginning of each slot the policy chooses among waiting jobs, those of the highest priority first; in its
 order each goes to the node with the least cores left on which it fits. A suspended job keeps its node: where
 it would fit were no other jobs there, none that comes after it starts there before it goes on, as soon as
-there is room. A job that was ended to start anew has been chosen once, so it takes the first node with room.
+there is room. Once it has stood as long as it would lose by beginning anew from its last checkpoint, and
+there is room elsewhere, it does so. With a node all jobs there end, suspended ones too, and begin anew. A
+job that was ended has been chosen once, so it takes the first node with room, also after its latest start,
+which it has kept.
 Who goes on or gives way first is by falling priority, then by submission. Forbidden here: clocks, I/O,
 threads.
 """
@@ -160,7 +163,7 @@ class DeferCore:
                 changed = self.ledger.changes != self._made_room
                 commands = list(self._make_room(now_s)) if changed else []
                 self._past.append(left_over_of(self.ledger, self.world.resources, INFERENCE))
-                return [*commands, *self._lose(now_s), *self._start(now_s)]
+                return [*commands, *self._move(now_s), *self._lose(now_s), *self._start(now_s)]
         return []
 
     def validate(self) -> None:
@@ -200,8 +203,8 @@ class DeferCore:
         for standing in active:
             self._release(standing.job.id)
         for standing in active:
-            if standing.node not in names:  # it is gone
-                yield from self._give_way(standing, now_s)
+            if standing.node not in names:  # it is gone, with all memory
+                yield from self._end(standing, now_s) if standing.settled else ()
             elif standing.phase is JobPhase.SUSPENDED:
                 self._keep(standing)
         placed = [s for s in active if s.node in names]
@@ -228,20 +231,36 @@ class DeferCore:
         self.ledger.reserve(Reservation(owner(standing.job.id), node, *kept, DECISION))
 
     def _give_way(self, standing: Standing, now_s: float) -> Iterator[DeferCommand]:
-        """A job is suspended, or ended where it may still start anew."""
+        """A job is suspended, or ended to start anew."""
         number, job = standing.job.id, standing.job
         if not standing.settled:
             return  # soon it has begun, or ended
         if standing.phase is JobPhase.SUSPENDED:
             if number in self._unsure:
                 yield SuspendJob(number)
-        elif job.when_evicted == "restart" and not self.late(job, now_s):
-            self._release(number)
-            self._becomes(standing, phase=JobPhase.EVICTED, stopped_s=now_s)
-            yield EvictJob(number)
+        elif job.when_evicted == "restart":
+            yield from self._end(standing, now_s)
         else:
             self._becomes(standing, phase=JobPhase.SUSPENDED, stopped_s=now_s)
             yield SuspendJob(number)
+
+    def _end(self, standing: Standing, now_s: float) -> Iterator[DeferCommand]:
+        """A job ends, and waits again."""
+        self._release(standing.job.id)
+        stopped_s = now_s if standing.stopped_s is None else standing.stopped_s
+        self._becomes(standing, phase=JobPhase.EVICTED, stopped_s=stopped_s)
+        yield EvictJob(standing.job.id)
+
+    def _move(self, now_s: float) -> Iterator[DeferCommand]:
+        """End suspended jobs that have stood long enough and find room elsewhere."""
+        awaited = self._awaited()
+        still = [s for s in self.jobs.values() if s.phase is JobPhase.SUSPENDED and s.settled]
+        for standing in sorted(still, key=lambda s: s.rank):
+            assert standing.stopped_s is not None and standing.since_s is not None
+            done_s = standing.stopped_s - standing.since_s
+            stood_s, lost_s = now_s - standing.stopped_s, done_s - standing.job.saved_s(done_s)
+            if stood_s >= lost_s and stood_s > 0.0 and self._node(standing, awaited) is not None:
+                yield from self._end(standing, now_s)
 
     def _becomes(self, standing: Standing, **changes: object) -> None:
         self.jobs[standing.job.id] = standing._replace(**changes)  # type: ignore[arg-type]
@@ -251,7 +270,7 @@ class DeferCore:
 
     def _lose(self, now_s: float) -> Iterator[DeferCommand]:
         for standing in [s for s in self.jobs.values() if s.phase is JobPhase.WAITING]:
-            if self.late(standing.job, now_s):
+            if not standing.attempt and self.late(standing.job, now_s):
                 del self.jobs[standing.job.id]
                 yield LoseJob(standing.job.id)
 

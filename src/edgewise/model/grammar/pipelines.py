@@ -178,6 +178,9 @@ class DrawnJobsSpec(Spec):
     memory_bytes_per_core: BytesOrZero = Field(
         default=0.0, description="Jobs need 0.5 to 1.5 times it for each core; 0 leaves memory out."
     )
+    checkpoint_s: Seconds | None = Field(
+        default=None, description="They write a checkpoint each time that they have run so long; in s."
+    )
 
 
 class JobSpec(Spec):
@@ -195,7 +198,12 @@ class JobSpec(Spec):
     )
     when_evicted: Literal["pause", "restart"] = Field(
         default="pause",
-        description="Where other work needs its node: 'pause' keeps its memory, 'restart' nothing.",
+        description="Where other work needs its node: 'pause' keeps its memory, 'restart' ends it.",
+    )
+    checkpoint_s: Seconds | None = Field(
+        default=None,
+        description="It writes a checkpoint each time that it has run so long, in s, and goes on from the "
+        "last one where it was ended; left out, it never does, and begins anew.",
     )
 
     @model_validator(mode="after")

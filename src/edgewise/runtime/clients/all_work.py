@@ -238,7 +238,7 @@ class _Bringing:
                 "cores": job.resources.cpu_cores, "memory_bytes": job.resources.memory_bytes,
                 "duration_s": job.duration_s, "earliest_s": self._began + job.earliest_s,
                 "latest_s": self._began + job.latest_s, "priority": job.priority,
-                "when_evicted": job.when_evicted,
+                "when_evicted": job.when_evicted, "checkpoint_s": job.checkpoint_s,
             }  # fmt: skip
             return int((await self._ask("POST", path, wish))["id"])
 
@@ -282,8 +282,8 @@ def became(seen: Sequence[StreamSeen]) -> dict[str, int]:
 
 
 COUNTING = """
-import time
-left_s = {:.3f}
+import os, time
+left_s = {:.3f} - float(os.environ.get("EDGEWISE_SAVED_S", 0))  # from its last checkpoint
 while left_s > 0.0:
     began_s = time.monotonic()
     time.sleep(min(left_s, 0.5))

@@ -28,6 +28,11 @@ from edgewise.runtime import clock
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.sqlite import LOOP_WAIT_S, Database
 
+ADDED = {
+    "redone_s": "REAL NOT NULL DEFAULT 0",
+    "checkpoint_s": "REAL",
+    "saved_s": "REAL NOT NULL DEFAULT 0",
+}  # columns, since the first edition
 ACTIVE = ("starting", "running", "suspended", "evicted")
 HIDDEN = ("key", "stopped_s", "retry_s")
 PAUSE, RESTART = "pause", "restart"
@@ -46,7 +51,8 @@ class Wish:
         earliest_s, latest_s: it starts in between or not at all.
         priority: -100 … 100; higher first, whatever the policy.
         when_evicted: what becomes of it when inference needs its node: "pause" keeps its memory and goes
-            on there, "restart" keeps nothing and starts anew, maybe elsewhere.
+            on there, "restart" ends it, and it starts anew, maybe elsewhere.
+        checkpoint_s: it writes a checkpoint each time that it has run so long; None: never.
     """
 
     key: str
@@ -59,6 +65,7 @@ class Wish:
     latest_s: float
     priority: int
     when_evicted: str = PAUSE
+    checkpoint_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +76,8 @@ class Job(Wish):
         node, started_s, ended_s, why: None before there is one; `why` says how it ended.
         suspended_s: time in suspension that is over; `stopped_s`: since when it is suspended now.
         cancel: somebody asked for its end.
-        attempt: how often it was ended to start anew; `redone_s`: how long it had run in vain then.
+        attempt: how often it was ended to start anew; `redone_s`: how long it had run in vain then;
+            `saved_s`: what it had done by its last checkpoint.
         deaths, retry_s: runners that died before this attempt began, and when the next one may be tried.
     """
 
@@ -87,6 +95,7 @@ class Job(Wish):
     deaths: int
     retry_s: float
     redone_s: float
+    saved_s: float
 
     @property
     def run(self) -> str:
@@ -98,7 +107,7 @@ class Job(Wish):
         earliest_s = max(self.earliest_s, self.submitted_s)
         return DeferrableJob(
             self.id, Resources(self.cores, self.memory_bytes), self.duration_s, self.submitted_s, earliest_s,
-            max(self.latest_s, earliest_s), self.priority, self.when_evicted,
+            max(self.latest_s, earliest_s), self.priority, self.when_evicted, self.checkpoint_s,
         )  # fmt: skip
 
     def standing(self, settled: bool) -> Standing:
@@ -106,7 +115,7 @@ class Job(Wish):
         phase = JobPhase.RUNNING if self.state == "starting" else JobPhase(self.state)
         return Standing(
             self.deferrable(), phase, self.node, self.started_s, self.suspended_s, self.stopped_s,
-            self.attempt, settled,
+            self.attempt, settled, self.saved_s,
         )  # fmt: skip
 
     def since_s(self) -> float | None:
@@ -142,15 +151,17 @@ class JobBook(Database):
         suspended_s REAL NOT NULL DEFAULT 0, stopped_s REAL, cancel INTEGER NOT NULL DEFAULT 0, why TEXT,
         when_evicted TEXT NOT NULL DEFAULT 'pause', attempt INTEGER NOT NULL DEFAULT 0,
         deaths INTEGER NOT NULL DEFAULT 0, retry_s REAL NOT NULL DEFAULT 0,
-        redone_s REAL NOT NULL DEFAULT 0
+        redone_s REAL NOT NULL DEFAULT 0, checkpoint_s REAL, saved_s REAL NOT NULL DEFAULT 0
     );
     CREATE INDEX IF NOT EXISTS open_jobs ON job (id) WHERE ended_s IS NULL;
     """
 
     def __init__(self, file: Path) -> None:
         super().__init__(file)
-        if not self.rows("SELECT 1 FROM pragma_table_info('job') WHERE name = 'redone_s'"):  # of before
-            self.run("ALTER TABLE job ADD COLUMN redone_s REAL NOT NULL DEFAULT 0")
+        known = {name for (name,) in self.rows("SELECT name FROM pragma_table_info('job')")}
+        for column, kind in ADDED.items():
+            if column not in known:  # a store of before
+                self.run(f"ALTER TABLE job ADD COLUMN {column} {kind}")
 
     def submit(self, wish: Wish) -> Job:
         """Keep a job; one with the same key is returned as it is."""
@@ -203,7 +214,8 @@ class JobBook(Database):
     def evict(self, number: int, now_s: float) -> None:
         """It is about to be ended, to start anew."""
         self.run(
-            "UPDATE job SET state = 'evicted', stopped_s = ? WHERE id = ? AND state = 'running'",
+            "UPDATE job SET state = 'evicted', stopped_s = coalesce(stopped_s, ?)"
+            " WHERE id = ? AND state IN ('running', 'suspended')",
             (now_s, number),
         )
 
@@ -216,13 +228,17 @@ class JobBook(Database):
         )
 
     def restart(self, number: int) -> None:
-        """It has ended to start anew: it waits again, as old as it is."""
+        """It has ended to start anew, from its last checkpoint: it waits again, as old as it is."""
+        job = self.get(number)
+        assert job is not None  # who calls has just seen it
+        done_s = job.saved_s + (job.ran_s(clock.unix_s()) or 0.0)
+        saved_s = job.deferrable().saved_s(done_s)
         self.run(
-            "UPDATE job SET redone_s = redone_s + max(stopped_s - started_s - suspended_s, 0),"
-            " state = 'waiting', node = NULL, started_s = NULL, suspended_s = 0, stopped_s = NULL,"
-            " attempt = attempt + 1, deaths = 0, retry_s = 0"
+            "UPDATE job SET redone_s = redone_s + ?, saved_s = ?, state = 'waiting', node = NULL,"
+            " started_s = NULL, suspended_s = 0, stopped_s = NULL, attempt = attempt + 1, deaths = 0,"
+            " retry_s = 0"
             " WHERE id = ? AND state = 'evicted'",
-            (number,),
+            (done_s - saved_s, saved_s, number),
         )
 
     def end(self, number: int, state: str, why: str, now_s: float, began: bool = True) -> None:

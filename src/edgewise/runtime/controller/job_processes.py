@@ -175,7 +175,11 @@ class JobProcesses:
         cores = math.ceil(job.cores)
         settings = {
             "command": job.command,
-            "environment": {"EDGEWISE_JOB": str(job.id), "OMP_NUM_THREADS": str(cores)},
+            "environment": {
+                "EDGEWISE_JOB": str(job.id),
+                "EDGEWISE_SAVED_S": f"{job.saved_s:g}",
+                "OMP_NUM_THREADS": str(cores),
+            },
             "processors": processors(cores, job.id),
             "group": str(make_group(place, job.cores, job.memory_bytes) or ""),
         }

@@ -10,7 +10,7 @@ else of a job (another controller had it, or a command failed), it is told what 
 with the files or processes of one job holds up no other, nor the end of the system.
 
 Without its runner nobody would know how a job ends, nor that it does: what is left of it is ended, too. A job
-that may start anew then waits again, as one that was evicted does; any other one has failed.
+that is to be ended where others need its node may begin anew, and waits again; any other one has failed.
 """
 
 import logging
@@ -249,9 +249,9 @@ class LiveJobs(LiveDecision):
 
     def _begin(self, job: Job, now_s: float) -> None:
         """Claimed, and not started as far as can be seen: by this pass, or when a controller died."""
-        over = job.deaths >= MOST_DEATHS or self.core.late(
-            job.deferrable(), now_s - (0.0 if job.deaths else BEGIN_S)
-        )
+        waited_s = 0.0 if job.deaths else BEGIN_S
+        late = not job.attempt and self.core.late(job.deferrable(), now_s - waited_s)
+        over = late or job.deaths >= MOST_DEATHS
         if job.cancel or over:
             if self._forbid(job, now_s):  # where a runner was quicker, it runs
                 self._forbidden(job, now_s)
@@ -271,7 +271,7 @@ class LiveJobs(LiveDecision):
 
     def _vanished(self, job: Job, now_s: float) -> None:
         """Nobody knows how it ended."""
-        may_restart = job.when_evicted == RESTART and not self.core.late(job.deferrable(), now_s)
+        may_restart = job.when_evicted == RESTART
         if job.cancel:
             self._close(job, "cancelled", "while it ran", now_s)
         elif may_restart and job.run not in self._told_s and job.state in ("starting", "running"):
@@ -314,7 +314,7 @@ class LiveJobs(LiveDecision):
     def _end_what_must(self, job: Job, now_s: float) -> None:
         """Cancelled, over its time, or to start anew: told to end, and killed when it does not."""
         ran_s = now_s - (job.since_s() or now_s)
-        over = job.state == "running" and ran_s > job.duration_s + self.slot_s
+        over = job.state == "running" and ran_s > job.duration_s - job.saved_s + self.slot_s
         if job.run in self._told_s:
             if now_s - self._told_s[job.run] > GRACE_S:
                 self.processes.kill(job.run)

@@ -162,6 +162,7 @@ def to_wish(stated: dict[str, Any], now_s: float, slot_s: float) -> Wish:
     when_evicted = stated.get("when_evicted", PAUSE)
     if when_evicted not in (PAUSE, RESTART):
         raise ProtocolError(f"when_evicted: {str(when_evicted)[:80]!r} is neither {PAUSE} nor {RESTART}")
+    every_s = stated.get("checkpoint_s")
     folder = text(stated.get("folder"), "folder")
     if not Path(folder).is_absolute():
         raise ProtocolError(f"folder: {folder[:200]!r} is relative to nothing; write it from / on")
@@ -172,6 +173,7 @@ def to_wish(stated: dict[str, Any], now_s: float, slot_s: float) -> Wish:
         memory_bytes=number(stated.get("memory_bytes", 0.0), "memory_bytes"),
         duration_s=number(stated.get("duration_s"), "duration_s", least=0.1), when_evicted=when_evicted,
         earliest_s=earliest_s, latest_s=latest_s, priority=int(priority),
+        checkpoint_s=None if every_s is None else number(every_s, "checkpoint_s", least=0.1),
     )  # fmt: skip
 
 
