@@ -352,7 +352,7 @@ def sweep(points: Points, targets: Sequence[Target] = (), command: str = "", cur
     if len(points.impossible) * len(points.labels) * len(points.seeds) == len(points.rows):
         raise ScenarioError(next(iter(points.impossible.values())))
     found = sizing.knees(points, wanted)
-    sentences = [*(knee.text for knee in found), *said_alike(points.alike())]
+    sentences = [*(knee.text for knee in found), *said_alike(points.alike()), *sizing.cannot_be(points)]
     named = []
     for knee in found[:CURVES]:
         point = (_beyond(points, knee), *knee.others)
@@ -387,10 +387,15 @@ def size(points: Points, targets: Sequence[Target], command: str = "") -> Answer
 
 
 def _beyond(points: Points, knee: Knee) -> Any:
-    """The value at which it is worth to know what limits: the first that is surely too much, or the last."""
-    if knee.missed is not None:
-        return knee.missed
-    return points.vary[0].values[0 if knee.kind == "from" else -1]
+    """The value at which it is worth to know what limits: the first that is surely too much, or the last.
+
+    Of those that can be run, the one that is nearest to it.
+    """
+    values = points.vary[0].values
+    ends = values[0 if knee.kind == "from" else -1]
+    wanted = values.index(ends if knee.missed is None else knee.missed)
+    ran = [k for k, value in enumerate(values) if (value, *knee.others) not in points.impossible]
+    return values[min(ran, key=lambda k: abs(k - wanted), default=wanted)]
 
 
 def _not_raised(points: Points, what: LimitedPoint) -> str | None:
