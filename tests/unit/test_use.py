@@ -314,6 +314,18 @@ def test_many_tracks_of_a_day_are_drawn_quickly() -> None:
     assert len(cores.patches) == 20 * 4  # one band for each kind, however many spans
 
 
+def test_a_resource_of_which_nothing_is_held_has_no_column() -> None:
+    """Pipelines hold memory alone: cores would be a column of empty bands."""
+    columns = {
+        "place": ["n", "n"], "owner": ["p", ""], "work": ["pipelines", TOTAL], "start_s": [2.0, 0.0],
+        "end_s": [6.0, 10.0], "cores": [0.0, 8.0], "memory_bytes": [1e9, 8e9], "bps": [0.0, 0.0],
+        "seed": [0, 0], "policy": ["otfa", "otfa"],
+    }  # fmt: skip
+    table = pa.table({name: columns[name] for name in USE["holds"].names}, schema=USE["holds"])
+    (axes,) = timeline.timelines({"holds": table}, "otfa", 0)["nodes"].axes
+    assert any("of 8 GB" in text.get_text() for text in axes.texts)
+
+
 def test_summaries_as_json_hold_use_delays_and_refusals(tmp_path: Path) -> None:
     done = edgewise("simulate", "tiny", "--seeds", "0:1", "--json", "--out", "run", cwd=tmp_path)
     found = json.loads(done.stdout)

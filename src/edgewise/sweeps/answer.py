@@ -28,7 +28,7 @@ from pyarrow import csv, parquet as pq
 
 from edgewise.config import dump_scenario
 from edgewise.errors import EdgewiseError, RunError, ScenarioError
-from edgewise.report import decided
+from edgewise.report import decided, words
 from edgewise.report.html import environment
 from edgewise.report.records import write_whole
 from edgewise.report.schema import Measure
@@ -324,7 +324,13 @@ class Answer:
             kind=self.kind,
             title=f"{points.base.name}: {', '.join(keys)}",
             caption=TRIED if two else INTERVALS,
-            facts={"Seeds": len(points.seeds), "Version": version("edgewise"), "Command": self.command},
+            facts={
+                **words.scenario(points.base),
+                "Policies": "; ".join(words.policies(points.decided(), points.labels)),
+                "Seeds": len(points.seeds),
+                "Version": version("edgewise"),
+                "Command": self.command,
+            },
             sentences=(*self.sentences, *decided.lines(points.decided())),
             section="Points",
             about="Means over seeds, and their 95 % intervals; the scenario is that of the first point.",
