@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import os
 import time
 from dataclasses import replace
@@ -144,11 +145,18 @@ def test_the_exit_status_says_whether_live_and_simulation_have_one_order(tmp_pat
 
     def ran(seconds, out, folder, seed):
         asked.append((seconds, seed))
-        return same
+        measured = [shares(0.70), shares(0.9 if same else 0.6, "least-harm")]
+        simulated = [shares(0.70), shares(0.9, "least-harm")]
+        return outcome.DemoOutcome(measured, simulated, machine(measured, waited=0.25))
 
     monkeypatch.setattr("edgewise.demo.run", ran)  # the whole of it takes a minute
     edgewise("demo", "--seed", "7", folder=tmp_path, code=0 if same else 1)
-    assert asked == [(15.0, 7)]
+    found = json.loads(edgewise("demo", "--json", folder=tmp_path, code=0 if same else 1))
+    assert asked == [(15.0, 7), (15.0, 0)]
+    assert found["same_order"] is same and len(found["reasons"]) == (0 if same else 2)
+    naive, good = found["policies"]
+    assert naive["simulated"]["ok"] == 0.7 and naive["waited"] == 0.25 and naive["busy"] is None
+    assert good["apart"] == pytest.approx(0.0 if same else 0.3)
 
 
 def test_a_seed_draws_other_streams():

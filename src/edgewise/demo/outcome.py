@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -129,6 +130,27 @@ def show(out: Console, found: DemoOutcome) -> None:
     out.print(table)
     for reason in found.reasons():
         out.print(f"[yellow]{reason}[/yellow]", highlight=False)
+
+
+def as_json(found: DemoOutcome, folder: Path) -> dict[str, Any]:
+    """Plain values of all that was found."""
+    pairs = zip(found.measured, found.simulated, found.gaps, strict=True)
+    return {
+        "policies": [
+            {
+                "policy": real.policy,
+                "measured": asdict(real),
+                "simulated": asdict(model),
+                "apart": gap,
+                **asdict(found.machine[real.policy]),
+            }
+            for real, model, gap in pairs
+        ],
+        "same_order": found.same_order,
+        "sentence": found.sentence(),
+        "reasons": found.reasons(),
+        "folder": str(folder),
+    }
 
 
 def conclude(out: Console, found: DemoOutcome, page: Path) -> None:
