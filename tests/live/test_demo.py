@@ -114,7 +114,10 @@ def test_policies_that_simulation_tells_apart_must_follow_each_other_live():
     assert not turned.same_order and "differently" in turned.sentence()
     assert len(turned.reasons()) == 2  # how the machine was is said of both, though one is within 5 points
     near = [shares(0.85), shares(0.86, "least-harm")]
-    assert outcome.DemoOutcome(measured, near, machine(measured)).same_order
+    level = outcome.DemoOutcome(measured, near, machine(measured))
+    assert level.same_order and level.sentence().endswith(
+        "put those more than 5 points apart in the same order."
+    )
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,12 @@ class DemoOutcome:
     @property
     def same_order(self) -> bool:
         """Whether policies that simulation tells apart follow each other so as measured."""
+        return self._ordered(TOLERANCE)
+
+    def _ordered(self, apart: float) -> bool:
+        """Whether those whose simulated shares are further apart follow each other so as measured."""
         both = list(zip((one.ok for one in self.measured), (one.ok for one in self.simulated), strict=True))
-        return all(a > b for (a, x), (b, y) in permutations(both, 2) if x > y + TOLERANCE)
+        return all(a > b for (a, x), (b, y) in permutations(both, 2) if x > y + apart)
 
     def reasons(self) -> list[str]:
         """Of each policy that is beyond the tolerance: how far, and how its processes fared meanwhile.
@@ -92,7 +96,11 @@ class DemoOutcome:
         )
         served = f"{best.policy} answered {100 * best.ok:.1f} % of the queries in time"
         ahead = f", {points:.1f} points more than {naive.policy} (simulated: {expected:.1f})"
-        order = "put the policies in the same order" if self.same_order else "order the policies differently"
+        order = (
+            "put the policies in the same order" if self._ordered(0.0) else "order the policies differently"
+        )
+        if self.same_order and not self._ordered(0.0):
+            order = f"put those more than {100 * TOLERANCE:.0f} points apart in the same order"
         close = (
             f"measured and simulated shares differ by at most {100 * max(self.gaps):.1f} points and {order}"
         )
