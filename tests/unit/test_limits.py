@@ -247,6 +247,7 @@ def test_every_command_and_its_report_name_what_was_planted(tmp_path, given, var
         assert "first to break" in page.lower() and says in page, command
         top = page[: page.index("<h2>Picture")]  # who did what on what stands above all pictures
         assert all(f"<dt>{name}</dt>" in top for name in ("Scenario", "Hardware", "Policies")), command
+        assert '<span class="ci">0.00 … 0.00' not in page  # an interval without a width says nothing
         assert "1 × (64 cores" in top and "least-harm decides which worker answers a stream" in top
         if command[0] != "simulate":
             assert says in (out / "summary.json").read_text(), command

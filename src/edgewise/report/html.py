@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from edgewise.config import load_scenario
 from edgewise.errors import ScenarioError
@@ -64,6 +64,11 @@ def _seeds(seeds: Any) -> str:
     return ", ".join(map(str, seeds))
 
 
+def _breaking(name: str) -> Markup:
+    """A name of several policies, as a+b, which may go on in the next line after each."""
+    return escape(name).replace("+", Markup("+<wbr>"))
+
+
 SHOWN = 3  # limits of a policy
 
 
@@ -77,7 +82,13 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        percent=_percent, width=_width, points=_points, p=_p, seeds=_seeds, seconds=sections.seconds
+        percent=_percent,
+        width=_width,
+        points=_points,
+        p=_p,
+        seeds=_seeds,
+        seconds=sections.seconds,
+        breaking=_breaking,
     )
     return environment
 
