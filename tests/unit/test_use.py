@@ -206,7 +206,7 @@ def test_servers_of_a_split_model_alone_hold_what_they_say_of_each_node() -> Non
     result = ew.simulate(parse_scenario(data, "graphs"), seeds=(0,))
     tracks, edges = timeline.tracks_of(result.use, result.policies[0], 0)
     near = next(track for track in tracks["cores"] if track.name == "near-0")
-    assert near.bands["graphs"].max() == pytest.approx(1.5 / 6) and edges[-1] == 120.0
+    assert near.bands["graphs"].max() == pytest.approx(1.5 / 7.2) and edges[-1] == 120.0
     assert {row["work"] for row in result.use["workers"].to_pylist()} == {"graphs"}
 
 
