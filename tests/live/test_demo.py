@@ -4,6 +4,8 @@ import asyncio
 import io
 import json
 import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -181,3 +183,20 @@ def test_who_is_starved_meanwhile_is_said_by_the_same_watch():
         return seen.busy
 
     assert "this machine was too busy: " in asyncio.run(run())
+
+
+@pytest.mark.alone
+def test_the_whole_of_it_agrees_with_its_simulation_on_the_order(tmp_path):
+    words = ("demo", "--json", "--seconds", "8", "--seed", "3", "--out", "it")
+    done = subprocess.run(
+        [sys.executable, "-m", "edgewise", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [one["policy"] for one in found["policies"]] == list(live.POLICIES) and found["same_order"]
+    naive, *_, good = found["policies"]
+    assert good["simulated"]["ok"] > naive["simulated"]["ok"] + outcome.TOLERANCE  # else it says nothing
+    assert good["measured"]["ok"] > naive["measured"]["ok"]
+    assert naive["measured"]["queries"] > 200 and 0.0 <= naive["waited"] < 1.0
+    page = (tmp_path / "it" / "report.html").read_text("utf-8")
+    assert found["sentence"] in page and "edgewise demo --seconds 8 --seed 3" in page
