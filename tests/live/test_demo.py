@@ -197,6 +197,6 @@ def test_the_whole_of_it_agrees_with_its_simulation_on_the_order(tmp_path):
     naive, *_, good = found["policies"]
     assert good["simulated"]["ok"] > naive["simulated"]["ok"] + outcome.TOLERANCE  # else it says nothing
     assert good["measured"]["ok"] > naive["measured"]["ok"]
-    assert naive["measured"]["queries"] > 200 and 0.0 <= naive["waited"] < 1.0
+    assert naive["measured"]["queries"] > 50 and 0.0 <= naive["waited"] < 1.0
     page = (tmp_path / "it" / "report.html").read_text("utf-8")
     assert found["sentence"] in page and "edgewise demo --seconds 8 --seed 3" in page
