@@ -19,7 +19,6 @@ OTHERS = {
     "token": "is the token alone",
     "job output": "is what a job wrote",
     "run": "says what it does; edgewise status --json has all that it measured",
-    "demo": "writes shares.csv",
     "init": "is a scenario",
 }
 

@@ -61,6 +61,15 @@ def test_who_ends_a_command_hears_what_is_kept(words, said, tmp_path):
     assert interrupted(*words, cwd=tmp_path, after=2).stderr == done.stderr  # and so does the next one
 
 
+def test_who_ends_a_command_while_it_writes_hears_that_records_are_not_whole(tmp_path):
+    with patch("edgewise.result.Result.save", side_effect=KeyboardInterrupt):
+        done = edgewise(
+            "simulate", "tiny", "--policy", "closest", "--seeds", "0", "--out", "it", cwd=tmp_path
+        )
+    said = "stopped: the records in it are not whole; nothing else is kept\n"
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
+
+
 def test_whatever_else_is_ended_says_so(tmp_path):
     with patch.object(config, "scenario_schema", side_effect=KeyboardInterrupt):
         done = edgewise("schema", cwd=tmp_path)

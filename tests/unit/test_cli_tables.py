@@ -84,6 +84,13 @@ def test_no_name_is_broken_and_no_figure_lost(width):
         assert len(names) > 2  # what has no room beside follows in a table of its own
 
 
+def test_a_caption_below_the_rest_of_a_wide_table_is_not_as_narrow_as_that():
+    headings = ["policy", *(f"finished core-s {k}" for k in range(9))]
+    caption = "finished: of jobs done by their latest start plus duration; redone: run in vain"
+    shown = printed(headings, [(NAME, *"123456789")], 80, caption=caption).splitlines()
+    assert sum(line.split()[:1] == [NAME] for line in shown) > 1 and shown[-1].strip() == caption
+
+
 def test_sentences_wrap_between_words():
     words = "every suitable worker is at capacity, and so is the cloud behind the wide link of the site"
     shown = printed(("policy", "reason", "queries"), [(NAME, words, 61)], title="why")

@@ -196,6 +196,20 @@ def test_size_says_when_more_seeds_would_decide():
     assert deciding(met, target, (20,), met.labels[0]) is None
 
 
+def test_a_point_that_cannot_be_is_said_and_what_limits_is_that_of_the_nearest_that_can(tmp_path):
+    """A box of two cores has room for one worker; of two there is no verdict, and nothing was refused."""
+    file = written(tmp_path, **FULL_BOXES)
+    points = sweeps.Points(file, (sweeps.parse_vary("workers.0.count=1..3"),), seeds=(0, 1))
+    found = sweeps.sweep(points, [sweeps.parse_target(TARGET)])
+    headings, rows = found.shown()
+    cells = [dict(zip(headings, row, strict=True)) for row in rows]
+    assert [row["verdict"] for row in cells] == ["surely not", "cannot be", "cannot be"]
+    assert "refused" in cells[0]["left over"] and [row["left over"] for row in cells[1:]] == ["", ""]
+    text = "\n".join(found.sentences)
+    assert "count = 2 cannot be:" in text and "1 of 2 workers of 'small-cpu' fit" in text
+    assert "least-harm, at 1: first to break: " in text and "box has no room for another" in text
+
+
 def test_sweep_names_what_breaks_where_it_is_too_much(tmp_path):
     file = written(tmp_path, **FULL_LINK)
     points = sweeps.Points(
@@ -206,6 +220,37 @@ def test_sweep_names_what_breaks_where_it_is_too_much(tmp_path):
     assert "carries clients_per_min up to 60" in text
     assert "least-harm, at 240: first to break: the link wan (up) is full" in text
     assert "least-harm, at 240: tried with 3 seeds: links.wan.bandwidth_bps" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "vary", "says"),
+    [
+        (FULL_LINK, "workers.1.count=8..9", "the link wan (up) is full"),
+        (FULL_BOXES, "links.wan.bandwidth_bps=10Mbps,30Mbps", "box has no room for another"),
+        (FEW_WORKERS, "clusters.0.nodes.0.resources.cpu_cores=8..9", "there is room for 3 more"),
+        (NO_VARIANT, "workers.0.count=1..2", "it wants an accuracy of 60, the best worker has 50"),
+    ],
+)
+def test_every_command_and_its_report_name_what_was_planted(tmp_path, given, vary, says):
+    """Whatever is varied, if it is not what limits, what limits is named."""
+    file = written(tmp_path, **given)
+    seeds = ("--seeds", "0:2", "--target", TARGET)
+    for command in (
+        ("simulate", file, "--seeds", "0:2"), ("sweep", file, "--vary", vary, *seeds),
+        ("size", file, "--vary", vary, *seeds),
+    ):  # fmt: skip
+        out = tmp_path / command[0]
+        done = edgewise(*command, "--out", str(out), cwd=tmp_path)
+        said = " ".join(done.stdout.split())
+        assert "first to break" in said and says in said, (command, done.stdout, done.stderr)
+        page = (out / "report.html").read_text()
+        assert "first to break" in page.lower() and says in page, command
+        top = page[: page.index("<h2>Picture")]  # who did what on what stands above all pictures
+        assert all(f"<dt>{name}</dt>" in top for name in ("Scenario", "Hardware", "Policies")), command
+        assert '<span class="ci">0.00 … 0.00' not in page  # an interval without a width says nothing
+        assert "1 × (64 cores" in top and "least-harm decides which worker answers a stream" in top
+        if command[0] != "simulate":
+            assert says in (out / "summary.json").read_text(), command
 
 
 def test_simulate_and_its_report_say_what_limits(tmp_path):

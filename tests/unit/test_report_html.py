@@ -17,7 +17,7 @@ from report_example import MANIFEST, example_run, stream_row, table, window_row
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.errors import PolicyError, RunError
 from edgewise.report import figures, sections, site, words
-from edgewise.report.html import render
+from edgewise.report.html import environment, render
 from edgewise.report.records import RecordedRun, read_run, write_run, write_whole
 from edgewise.report.schema import STREAMS, WINDOWS, WORK
 from edgewise.report.statistics import compare
@@ -292,3 +292,7 @@ def test_work_beside_is_said_though_its_policies_have_other_names(run: RecordedR
     assert "3 of 4 jobs are done by the end under fifo; 1 never started in time." in words.verdicts(only)
     (cells,) = [cells for policy, cells in sections.overview(only)[1] if policy == "closest"]
     assert len(cells) == 2 and cells[1].mean != "–"
+
+
+def test_a_name_of_several_policies_may_go_on_in_the_next_line_and_is_escaped() -> None:
+    assert str(environment().filters["breaking"]("<a>+b")) == "&lt;a&gt;+<wbr>b"

@@ -10,7 +10,9 @@ from report_example import MANIFEST, stream_row, table, window_row
 from edgewise.report import over_time
 from edgewise.report.records import RecordedRun, read_run, write_run
 from edgewise.report.schema import STREAMS, WINDOWS, WORK
+from edgewise.report.sections import refused
 from edgewise.report.statistics import Interval
+from edgewise.report.summary import FOR_A_WHILE, refusals
 from edgewise.sweeps.answer import Curve, curves
 
 
@@ -55,6 +57,31 @@ def test_what_was_lost_is_counted_by_reason_in_its_step(tmp_path: Path) -> None:
     assert heights["full"][0] == 50.0 and heights["full"][11] == 50.0 and sum(heights["full"]) == 100.0
     assert heights["too far"][11] == 50.0 and sum(heights["too far"]) == 50.0
     assert over_time.refused_over_time(streams_run(tmp_path / "none", [stream_row()])) is None
+
+
+def test_what_a_stream_lost_that_has_a_worker_is_counted_while_it_asked(tmp_path: Path) -> None:
+    """A source of 10 queries/s without a worker for 40 s, from 20 s on, which has one then."""
+    row = stream_row(stream=0, open_s=20.0, close_s=220.0, rate_qps=10.0, reason=None,
+                     queries=2000, ok=1600, rejected=400)  # fmt: skip
+    run = streams_run(tmp_path / "run", [row])
+    figure = over_time.refused_over_time(run)
+    assert figure is not None
+    (bars,) = figure.axes[0].containers
+    assert [bar.get_height() for bar in bars] == pytest.approx([0.0] * 2 + [100.0] * 4 + [0.0] * 18)
+    (said,) = refused(run)
+    assert said["reason"] == FOR_A_WHILE and (said["items"], said["queries"]) == (1, 400)
+    (told,) = refusals(run.items)
+    assert (told["reason"], told["streams"], told["queries"]) == (FOR_A_WHILE, 1, 400)
+
+
+def test_a_line_is_never_at_the_edge_of_its_picture(tmp_path: Path) -> None:
+    row = {"query": 0, "graph": "g", "sent_s": 50.0, "time_s": 0.02, "seed": 1, "policy": "p"}
+    window = dict.fromkeys(WORK["graphs"].windows.names, 0) | {"seed": 1, "policy": "p", "end_s": 100.0}
+    manifest = MANIFEST | {"work": "graphs", "seeds": [1], "policies": ["p"]}
+    write_run(tmp_path, scenario_yaml="", manifest=manifest, items=table([row], WORK["graphs"].items),
+              windows=table([window], WORK["graphs"].windows))  # fmt: skip
+    figure = over_time.late_over_time(read_run(tmp_path))
+    assert figure is not None and figure.axes[0].get_ylim()[1] == pytest.approx(1.08 * 20.0)
 
 
 def test_lateness_is_the_delay_as_a_share_of_the_deadline(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_servers_of_a_split_model_alone_hold_what_they_say_of_each_node() -> Non
     result = ew.simulate(parse_scenario(data, "graphs"), seeds=(0,))
     tracks, edges = timeline.tracks_of(result.use, result.policies[0], 0)
     near = next(track for track in tracks["cores"] if track.name == "near-0")
-    assert near.bands["graphs"].max() == pytest.approx(1.5 / 6) and edges[-1] == 120.0
+    assert near.bands["graphs"].max() == pytest.approx(1.5 / 7.2) and edges[-1] == 120.0
     assert {row["work"] for row in result.use["workers"].to_pylist()} == {"graphs"}
 
 
@@ -312,6 +312,18 @@ def test_many_tracks_of_a_day_are_drawn_quickly() -> None:
     assert cores.get_xlabel() == memory.get_xlabel() == "time (h)"
     assert [text.get_text() for text in cores.get_yticklabels()][:2] == ["node-0", "node-1"]
     assert len(cores.patches) == 20 * 4  # one band for each kind, however many spans
+
+
+def test_a_resource_of_which_nothing_is_held_has_no_column() -> None:
+    """Pipelines hold memory alone: cores would be a column of empty bands."""
+    columns = {
+        "place": ["n", "n"], "owner": ["p", ""], "work": ["pipelines", TOTAL], "start_s": [2.0, 0.0],
+        "end_s": [6.0, 10.0], "cores": [0.0, 8.0], "memory_bytes": [1e9, 8e9], "bps": [0.0, 0.0],
+        "seed": [0, 0], "policy": ["otfa", "otfa"],
+    }  # fmt: skip
+    table = pa.table({name: columns[name] for name in USE["holds"].names}, schema=USE["holds"])
+    (axes,) = timeline.timelines({"holds": table}, "otfa", 0)["nodes"].axes
+    assert any("of 8 GB" in text.get_text() for text in axes.texts)
 
 
 def test_summaries_as_json_hold_use_delays_and_refusals(tmp_path: Path) -> None:

@@ -85,12 +85,15 @@ def show(
     beside = _beside(columns, console.width)
     for k, chosen in enumerate(beside):
         first, last = k == 0, k == len(beside) - 1
-        table = Table(box=None, title=title if first else None, caption=caption if last else None)
+        below = caption if first and last else None
+        table = Table(box=None, title=title if first else None, caption=below)
         for column, width in zip(chosen, _widths(chosen, console.width), strict=True):
             table.add_column(escape(column.heading), width=width, overflow="fold", justify=column.side)
         for row in zip(*(column.cells for column in chosen), strict=True):
             table.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in row))
         console.print(table)
+    if caption and len(beside) > 1:  # a caption is as wide as its table, and the last may be narrow
+        console.print(Text(caption, style="table.caption"))
 
 
 _GAP = 2  # columns between two columns of a table, and around it

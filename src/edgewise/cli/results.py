@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.markup import escape
 
-from edgewise.cli.output import fail, note, out, show
+from edgewise.cli.output import fail, note, out, show, stopping
 from edgewise.config import edition
 from edgewise.limits import in_words
 from edgewise.report import decided, sources, summary as summaries
@@ -31,7 +31,8 @@ def show_result(
     """Save a result and say what it came to; exit status 1 where a policy decided nothing itself."""
     summary = result.summary()
     rows = () if comparison is None else comparison.rows
-    result.save(folder)
+    with stopping(lambda: f"the records in {folder} are not whole; nothing else is kept"):
+        result.save(folder)
     note(summaries.warning(summary))
     for line in result.said():
         note([line])

@@ -189,7 +189,9 @@ def _show(found: Answer, place: Path, as_json: bool) -> None:
         print(json.dumps(found.summary() | {"folder": str(place)}, indent=1))
         return refuse_undecided(decided.nothing(stood_in))
     headings, rows = found.shown()
-    show(headings, rows, f"scenario {found.points.base.name}, means over {len(found.points.seeds)} seeds")
+    count = len(found.points.seeds)
+    counted = f"{count} seed{'' if count == 1 else 's'}"
+    show(headings, rows, f"scenario {found.points.base.name}, means over {counted}")
     for line in found.sentences:
         out.print(escape(line), highlight=False, soft_wrap=True)
     out.print(f"table, figure and report: [bold]{escape(str(place))}[/bold]", soft_wrap=True)

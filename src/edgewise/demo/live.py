@@ -31,7 +31,7 @@ from edgewise.runtime.clients.split_trial import running
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic
 from edgewise.runtime.compiling import needed_by
 from edgewise.runtime.controller.plan import Emulation
-from edgewise.runtime.metrics import watched
+from edgewise.runtime.metrics import Watched, watched
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.reaching import ask, operator, store_of
 from edgewise.sim.sites import simulation_of
@@ -62,7 +62,7 @@ def _about(factor: float, streams: Sequence[Stream]) -> str:
     return (
         f"{len(streams)} streams of the ten reference applications, with their deadlines "
         f"and mix, on {len(world.WORKERS)} workers at two access sites, a central office and a cloud. "
-        f"Rates and capacities are × {factor:.2f} so that this machine carries them: "
+        f"Rates are × {factor * world.PART:.2f} and capacities × {factor:.2f}, which this machine carries: "
         f"{rate:.0f} queries/s when all streams are open."
     )
 
@@ -103,15 +103,15 @@ SWITCH_POLL_S = 0.05
 COMPILING = "Compiling kernels, for the first time on this machine: up to half a minute."
 
 
-def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
+def run(seconds: float, out: Console, folder: Path, seed: int) -> DemoOutcome:
     """Run the demo, print its tables, save figure and table.
 
     Args:
         seconds: of each policy.
+        seed: draws the streams, and what is emulated.
         folder: for everything that is written.
     Returns:
-        whether every measured share that can be judged is within the tolerance of its simulated one, and
-        both put the policies in the same order.
+        what was measured and simulated.
     Raises:
         EdgewiseError: the networks are not installed, or the system does not start.
     """
@@ -126,22 +126,23 @@ def run(seconds: float, out: Console, folder: Path, seed: int = 0) -> bool:
     explain(out, costs, factor, streams)
     state = folder / "system"
     shutil.rmtree(state, ignore_errors=True)
-    measured, busy = asyncio.run(_measure(state, scenario, streams, out, seed))
+    measured, machine = asyncio.run(_measure(state, scenario, streams, out, seed))
     live = [shares_of(name, [_total(seen, kind) for kind in KINDS]) for name, seen in measured.items()]
     simulated = [_simulated(scenario, name, streams, seed) for name in POLICIES]
-    result = DemoOutcome(live, simulated, busy)
+    result = DemoOutcome(live, simulated, machine)
     outcome.show(out, result)
-    page = outcome.save(folder, result, _about(factor, streams), dump_scenario(scenario))
+    command = f"edgewise demo --seconds {seconds:g} --seed {seed}"
+    page = outcome.save(folder, result, _about(factor, streams), command, dump_scenario(scenario))
     outcome.conclude(out, result, page)
-    return result.fine
+    return result
 
 
 async def _measure(
     state: Path, scenario: Scenario, streams: Sequence[Stream], out: Console, seed: int
-) -> tuple[dict[str, list[StreamSeen]], dict[str, str]]:
-    """Play the streams once for each policy; what was seen, and where the machine was too busy, why."""
+) -> tuple[dict[str, list[StreamSeen]], dict[str, Watched]]:
+    """Play the streams once for each policy; what was seen of them, and of the machine meanwhile."""
     queries = {s.id: encode_request(InferRequest({"x": world.query(s)[1]})) for s in streams}
-    results, busy = {}, {}
+    results, machine = {}, {}
     async with running(state, None, scenario, Emulation(seed=seed, client_s=CLIENT_S)) as url:
         store = store_of(state)
         admin, processes = operator(store), store.processes()
@@ -151,14 +152,12 @@ async def _measure(
         for name in POLICIES:
             await _switch(admin, name)
             traffic = Traffic(streams, gateways, ("site-0", "site-1"), lambda s: queries[s.id], seed)
-            async with watched(processes) as seen:
+            async with watched(processes) as machine[name]:
                 playing = asyncio.create_task(traffic.play())
                 await _show(playing, traffic, name, names, out)
                 results[name] = await playing
-            if seen.busy is not None:
-                busy[name] = seen.busy
     out.print(_answers(results[POLICIES[-1]]))
-    return results, busy
+    return results, machine
 
 
 async def _switch(admin: http.Client, name: str) -> None:

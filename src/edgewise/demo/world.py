@@ -23,12 +23,13 @@ from edgewise.runtime.worker.onnx_model import OnnxModel
 
 FIND, READ = "find-text", "read-text"
 READERS = ("workout", "face", "assembly", "cars")  # applications that wait longer read; the others find
-# variant: task, accuracy (COCO AP50 of the detector it emulates), delay of that detector there, queries/s
+# variant: task, accuracy (COCO AP50 of the detector it emulates), delay of that detector there, queries/s.
+# Boxes at the edge take little: whoever fills them with what could go on leaves no room for what cannot.
 VARIANTS: dict[str, tuple[str, float, float, float]] = {
-    "finder-edge": (FIND, 55.3, 0.0094, 90),
+    "finder-edge": (FIND, 55.3, 0.0094, 26),
     "finder-office": (FIND, 34.3, 0.0065, 130),
     "finder-cloud": (FIND, 55.3, 0.0070, 140),
-    "reader-edge": (READ, 55.3, 0.036, 25),
+    "reader-edge": (READ, 55.3, 0.036, 7),
     "reader-office": (READ, 34.3, 0.020, 40),
     "reader-cloud": (READ, 55.3, 0.016, 60),
 }
@@ -37,7 +38,8 @@ WORKERS = (
     ("reader-edge", "edge-1"), ("finder-office", "office"), ("reader-office", "office"),
     ("finder-cloud", "cloud"), ("reader-cloud", "cloud"),
 )  # fmt: skip
-STREAMS = 28  # a good policy refuses few of them, the closest worker for each a fifth
+STREAMS = 84  # a good policy refuses one of thirteen, the closest worker for each one of five
+PART = 0.2  # of the applications' rates: many small streams, so that one more or less moves no share far
 SHARE = 0.25  # of this machine's cores that the networks may take; the rest is for gateways and clients
 ALL = 0.5  # of them that everything together may take: room for bursts, and for what else runs here
 OTHER_S = 0.0025  # CPU time of a query beside its network: client, gateway, worker
@@ -103,19 +105,25 @@ def payload_bytes(application: str) -> int:
 
 
 def streams(seconds: float, seed: int, count: int = STREAMS) -> list[Stream]:
-    """`count` streams that open in the first fifth and stay to the end; rates not yet scaled."""
+    """`count` streams that open in the first fifth and stay to the end; rates not yet scaled to the machine.
+
+    Every seed draws about the same load: applications as often as their weights say, their needs spread
+    evenly. It draws who has which, at which site and when.
+    """
     kinds = applications()
     edges = np.cumsum([kind.weight for kind in kinds])
     draws = uniform(seed, Purpose.APPLICATION, np.arange(count)[:, None], np.arange(4))
-    which = np.searchsorted(edges / edges[-1], draws[:, 0])
+    ranks = draws.argsort(axis=0).argsort(axis=0)
+    which = np.searchsorted(edges / edges[-1], (ranks[:, 0] + draws[:, 3]) / count)
+    needs = (ranks[:, 2] + 0.5) / count
     made: list[Stream] = []
     for i in np.argsort(draws[:, 1]):
         kind = kinds[which[i]]
-        rate, deadline = (low + draws[i, 2] * (high - low) for low, high in (kind.rate_qps, kind.deadline_s))
+        rate, deadline = (low + needs[i] * (high - low) for low, high in (kind.rate_qps, kind.deadline_s))
         made.append(
             Stream(
-                len(made), int(i) % 2, kind.name, kind.task, float(draws[i, 1] * seconds / 5), seconds, rate,
-                kind.size_bytes, deadline, kind.min_accuracy, kind.priority, kind.arrivals,
+                len(made), int(i) % 2, kind.name, kind.task, float(draws[i, 1] * seconds / 5), seconds,
+                PART * rate, kind.size_bytes, deadline, kind.min_accuracy, kind.priority, kind.arrivals,
             )
         )  # fmt: skip
     return made
@@ -166,7 +174,7 @@ def scenario(factor: float, seconds: float) -> Scenario:
         "streams": {
             "gateways": "one",  # as the system that is measured, see `running`
             "applications": [
-                {"name": a.name, "task": a.task, "rate_qps": [factor * r for r in a.rate_qps],
+                {"name": a.name, "task": a.task, "rate_qps": [factor * PART * r for r in a.rate_qps],
                  "size_bytes": a.size_bytes, "deadline_s": list(a.deadline_s), "length_s": seconds,
                  "min_accuracy": a.min_accuracy, "weight": a.weight}
                 for a in applications()

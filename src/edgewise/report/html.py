@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from edgewise.config import load_scenario
 from edgewise.errors import ScenarioError
@@ -28,7 +28,7 @@ _CAPTIONS = {
     "time-line-of-nodes": "One run: share of each node's cores and memory that each kind of work holds. "
     "At the right the mean over the run of what is held, and the most. Steps last 1/400 of the run.",
     "time-line-of-links": "One run: share of each link's rate that is reserved, and that messages use.",
-    "late": "By when the work was asked for; above a dashed line it comes too late.",
+    "late": "By when the work was asked for; above a dashed line, where there is one, it comes too late.",
     "lost": "What was refused or came to nothing, by when it was asked for and why, mean over seeds.",
     "gantt": "One run: the line is from a job's submission to the latest start that it allows, and the bars "
     "are when it ran.",
@@ -64,6 +64,11 @@ def _seeds(seeds: Any) -> str:
     return ", ".join(map(str, seeds))
 
 
+def _breaking(name: str) -> Markup:
+    """A name of several policies, as a+b, which may go on in the next line after each."""
+    return escape(name).replace("+", Markup("+<wbr>"))
+
+
 SHOWN = 3  # limits of a policy
 
 
@@ -77,7 +82,13 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        percent=_percent, width=_width, points=_points, p=_p, seeds=_seeds, seconds=sections.seconds
+        percent=_percent,
+        width=_width,
+        points=_points,
+        p=_p,
+        seeds=_seeds,
+        seconds=sections.seconds,
+        breaking=_breaking,
     )
     return environment
 
@@ -99,10 +110,8 @@ def _about(run: RecordedRun, limits: Sequence[Mapping[str, Any]]) -> dict[str, s
     scenario, manifest = scenario_of(run), run.manifest
     found: dict[str, str] = {}
     if scenario is not None:
-        lasts = f"It lasts {sections.seconds(scenario.duration_s)}."
-        found["Scenario"] = f"{scenario.description} {lasts}".strip()
-        found["Hardware"] = words.hardware(scenario)
-    found["Policies"] = "; ".join(words.policies(run))
+        found |= words.scenario(scenario)
+    found["Policies"] = "; ".join(words.policies(run.all_decided, run.policies))
     found |= {"First to break" if one.get("lost") else "Would break first": one["text"] for one in limits[:1]}
     for setting in dict.fromkeys(manifest.get("settings", {}).values()):
         works = [work for work, one in manifest["settings"].items() if one == setting]

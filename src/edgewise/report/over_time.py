@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from edgewise.arrays import Floats
 from edgewise.report.records import RecordedRun
 from edgewise.report.style import COLOURS, INK, MARKERS, legend_below, new_axes, new_panels, time_axis
+from edgewise.report.summary import FOR_A_WHILE
 
 STEPS = 24
 """So many steps of a run are counted in."""
@@ -30,25 +31,42 @@ _LOST = {
 
 
 class Lost(NamedTuple):
-    """Work that came to nothing: (N,) when each began, why, and how many pieces of work it was."""
+    """Work that came to nothing: (N,) from when to when it was asked for, why, and how many pieces it was."""
 
     at_s: Floats
+    until_s: Floats
     why: Sequence[str]
     weight: Floats
+
+    def in_steps(self, why: str, edges: Floats) -> Floats:
+        """(STEPS,) pieces that were lost for a reason in each step; what lasts is spread evenly."""
+        mine = np.array([each == why for each in self.why], dtype=bool)
+        at_s, until_s, weight = self.at_s[mine], self.until_s[mine], self.weight[mine]
+        lasts = until_s > at_s
+        found: Floats = np.histogram(at_s[~lasts], edges, weights=weight[~lasts])[0].astype(np.float64)
+        begin_s, end_s = at_s[lasts, None], until_s[lasts, None]
+        there_s = (np.minimum(end_s, edges[1:]) - np.maximum(begin_s, edges[:-1])).clip(0.0)
+        found += (weight[lasts, None] * there_s / (end_s - begin_s)).sum(axis=0)
+        return found
 
 
 def lost_work(kind: str, items: pa.Table) -> Lost:
     """What was refused, dropped, or not served of a kind of work, and why; in the words of its records.
 
-    Streams are counted by their queries, from their opening; all else by pieces of work.
+    Streams are counted by their queries, all else by pieces of work. A stream that has a worker in the end
+    was refused from its opening on, for as long as its queries took to come.
     """
     if kind == "streams":
-        refused = items.filter(pc.field("reason").is_valid())
-        return Lost(_column(refused, "open_s"), refused["reason"].to_pylist(), _column(refused, "rejected"))
+        refused = items.filter(pc.field("reason").is_valid() | (pc.field("rejected") > 0))
+        at_s, end_s, rate, weight = (
+            _column(refused, name) for name in ("open_s", "close_s", "rate_qps", "rejected")
+        )
+        until_s = np.minimum(end_s, at_s + weight / np.maximum(rate, 1e-9))
+        return Lost(at_s, until_s, [why or FOR_A_WHILE for why in refused["reason"].to_pylist()], weight)
     began, why, mask = _LOST[kind]
     lost = items.filter(mask)
     reasons = lost["outcome"].to_pylist() if kind == "services" else [why] * lost.num_rows
-    return Lost(_column(lost, began), reasons, np.ones(lost.num_rows))
+    return Lost(_column(lost, began), _column(lost, began), reasons, np.ones(lost.num_rows))
 
 
 def _column(table: pa.Table, name: str) -> Floats:
@@ -78,8 +96,7 @@ def refused_over_time(run: RecordedRun) -> Figure | None:
     for axes, one in zip(panels, lost.values(), strict=True):
         floor = np.zeros(STEPS)
         for number, why in enumerate(reasons):
-            mine = np.array([each == why for each in one.why], dtype=bool)
-            count, _ = np.histogram(one.at_s[mine], edges, weights=one.weight[mine] / seeds)
+            count = one.in_steps(why, edges) / seeds
             axes.bar(edges[:-1], count, np.diff(edges), floor, align="edge", label=why,
                      color=COLOURS[(number + 1) % len(COLOURS)], linewidth=0)  # fmt: skip
             floor += count
@@ -88,7 +105,7 @@ def refused_over_time(run: RecordedRun) -> Figure | None:
         axes.yaxis.set_major_locator(MaxNLocator(5))
     for axes in panels:
         axes.set_ylim(0.0, 1.05 * most)
-    what = "queries of refused streams" if run.kind == "streams" else run.kind
+    what = "queries" if run.kind == "streams" else run.kind
     panels[0].set_ylabel(f"{what} a step and run")
     legend_below(panels[0], min(3, len(reasons)))
     return figure
@@ -113,7 +130,8 @@ def late_over_time(run: RecordedRun) -> Figure | None:
     if scale == _OF_DEADLINE:
         axes.axhline(100.0, color=_GONE, linewidth=1.2, linestyle="--", label="the deadline")
     axes.set_ylabel({_OF_DEADLINE: "% of the deadline", 1e3: "ms"}.get(scale, "s"))
-    axes.set_ylim(0.0, None if any(np.nanmax(line, initial=0.0) > 0.0 for line in lines.values()) else 1.0)
+    most = max(float(np.nanmax(line, initial=0.0)) for line in lines.values())
+    axes.set_ylim(0.0, 1.08 * max(most, 100.0 if scale == _OF_DEADLINE else 0.0) or 1.0)
     time_axis(axes, float(edges[-1]))
     axes.grid(axis="y", color="#E3E3E3", linewidth=0.8)
     legend_below(axes, min(4, len(lines) + 1))

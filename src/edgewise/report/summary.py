@@ -125,9 +125,15 @@ def summary_of(work: str, items: pa.Table, windows: pa.Table) -> list[dict[str, 
     ]
 
 
+FOR_A_WHILE = "no worker took it for some or all of its time"
+"""Why queries were refused of a stream whose record names a worker: one that did not take it, or left."""
+
+
 def refusals(streams: pa.Table) -> list[dict[str, Any]]:
     """Why streams were refused: rows of policy, reason, streams, queries, most streams first."""
-    refused = streams.filter(pc.is_valid(streams["reason"]))
+    refused = streams.filter(pc.field("reason").is_valid() | (pc.field("rejected") > 0))
+    reasons = pc.fill_null(refused["reason"], FOR_A_WHILE)
+    refused = refused.set_column(refused.schema.get_field_index("reason"), "reason", reasons)
     rows = [
         {
             "policy": total["policy"],

@@ -110,13 +110,14 @@ def _mean_in_steps(start_s: Floats, end_s: Floats, amount: Floats, edges: Floats
 
 
 def timelines(use: Mapping[str, pa.Table], policy: str, seed: int) -> dict[str, Figure]:
-    """Figures of one run: "nodes", cores beside memory, and "links"; those of which something is known."""
+    """Figures of one run: "nodes", cores beside memory, and "links"; of what is known and held."""
     tracks, edges = tracks_of(use, policy, seed)
     about = f"{policy}, seed {seed}"
     nodes: dict[str, Sequence[Track]] = {what: tracks[what] for what in ("cores", "memory") if what in tracks}
+    held = {what: of for what, of in nodes.items() if any(track.bands for track in of)}
     figures = {}
     if nodes:
-        figures["nodes"] = _drawn(nodes, edges, f"Who holds what of each node: {about}")
+        figures["nodes"] = _drawn(held or nodes, edges, f"Who holds what of each node: {about}")
     if "links" in tracks:
         figures["links"] = _drawn({"": tracks["links"]}, edges, f"What each link carries: {about}")
     return figures

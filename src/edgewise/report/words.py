@@ -8,9 +8,11 @@ import pyarrow.compute as pc
 
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Cluster, Resources
+from edgewise.report.decided import ByPolicy
 from edgewise.report.over_time import lost_work
 from edgewise.report.records import RecordedRun
 from edgewise.report.schema import Measure
+from edgewise.report.sections import seconds
 from edgewise.report.statistics import PairedComparison
 from edgewise.report.summary import by_seed
 from edgewise.report.verdicts import verdict_in_words
@@ -77,7 +79,8 @@ def _fared(part: RecordedRun, policy: str, chosen: bool) -> str:
         text = f"{100 * mean['success']:.1f} % of queries are answered in time{under}; "
         text += f"{100 * mean['failed']:.1f} % come late, {100 * mean['rejected']:.1f} % are refused"
     elif part.kind == "services":
-        text = f"{100 * mean[part.measures[0].key]:.1f} % of requests are answered in time{under}"
+        text = f"{100 * mean[part.measures[0].key]:.1f} % of requests are answered in time{under}; "
+        text += f"{100 * mean['late']:.1f} % come late, {100 * mean['dropped']:.1f} % are dropped"
     elif part.kind == "pipelines":
         text = f"pipelines do {mean['mean_throughput_fps']:.3g} frames/s each{under}; "
         text += f"{mean['unserved']:.3g} of {mean['pipelines']:.3g} do none"
@@ -129,7 +132,8 @@ def _cluster(cluster: Cluster) -> str:
 
 
 def _resources(resources: Resources) -> str:
-    parts = [f"{resources.cpu_cores:g} cores"] if resources.cpu_cores else []
+    cores = resources.cpu_cores
+    parts = [f"{cores:g} core{'' if cores == 1 else 's'}"] if cores else []
     parts += [_bytes(resources.memory_bytes)] if resources.memory_bytes else []
     if resources.accelerator_memory_bytes:
         parts.append(f"{_bytes(resources.accelerator_memory_bytes)} on accelerators")
@@ -140,15 +144,26 @@ def _bytes(count: float) -> str:
     return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
 
 
-def policies(run: RecordedRun) -> list[str]:
-    """Who decided what: of each decision the policy, or the policies that are compared."""
+def scenario(loaded: Scenario) -> dict[str, str]:
+    """What is there, and on what."""
+    lasts = f"It lasts {seconds(loaded.duration_s)}."
+    return {"Scenario": f"{loaded.description} {lasts}".strip(), "Hardware": hardware(loaded)}
+
+
+def policies(decided: ByPolicy, labels: Sequence[str]) -> list[str]:
+    """Who decided what: of each decision the policy, or the policies that are compared.
+
+    Args:
+        decided: by label of a policy and by decision; empty of older runs.
+        labels: of policies, where it does not say them.
+    """
     found: dict[str, list[str]] = {}
-    for decided in run.all_decided.values():
-        for decision, one in decided.items():
+    for of in decided.values():
+        for decision, one in of.items():
             if one.policy not in found.setdefault(decision, []):
                 found[decision].append(one.policy)
     if not found:
-        return [f"{', '.join(run.policies)}"]
+        return [", ".join(labels)]
     return [
         f"{names[0] if len(names) == 1 else ' or '.join(names)} decides {DECIDES.get(decision, decision)}"
         for decision, names in sorted(found.items(), key=lambda each: -len(each[1]))

@@ -332,9 +332,15 @@ def look(numbers: Sequence[int]) -> CpuTotals:
 
 @dataclass(slots=True)
 class Watched:
-    """What was seen of processes: why what they measured says little, None where they got their time."""
+    """What was seen of processes.
+
+    Attributes:
+        busy: why what they measured says little, None where they got their time.
+        waited: share of the time that their threads could have run in which they waited for a processor.
+    """
 
     busy: str | None = None
+    waited: float = 0.0
 
 
 @asynccontextmanager
@@ -350,7 +356,14 @@ async def watched(rows: Sequence[Running]) -> AsyncIterator[Watched]:
         yield found
     finally:
         keeping.cancel()
-        found.busy = starved(before, look(numbers), lag.late_s)
+        after = look(numbers)
+        found.busy, found.waited = starved(before, after, lag.late_s), waited_share(before, after)
+
+
+def waited_share(before: CpuTotals, after: CpuTotals) -> float:
+    """Share of the time that threads could have run, between two looks, in which they waited to."""
+    ran_s, waited_s = after.ran_s - before.ran_s, after.waited_s - before.waited_s
+    return waited_s / max(ran_s + waited_s, 1e-9)
 
 
 def starved(before: CpuTotals, after: CpuTotals, late_s: Iterable[float]) -> str | None:
@@ -359,8 +372,7 @@ def starved(before: CpuTotals, after: CpuTotals, late_s: Iterable[float]) -> str
     Args:
         late_s: how late the event loop of whoever measured came.
     """
-    ran_s, waited_s = after.ran_s - before.ran_s, after.waited_s - before.waited_s
-    waited = waited_s / max(ran_s + waited_s, 1e-9)
+    waited = waited_share(before, after)
     stolen = (after.stolen - before.stolen) / max(after.ticks - before.ticks, 1e-9)
     ordered = sorted(late_s)
     late = ordered[int(0.95 * len(ordered))] if ordered else 0.0

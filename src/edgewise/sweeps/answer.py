@@ -28,7 +28,7 @@ from pyarrow import csv, parquet as pq
 
 from edgewise.config import dump_scenario
 from edgewise.errors import EdgewiseError, RunError, ScenarioError
-from edgewise.report import decided
+from edgewise.report import decided, words
 from edgewise.report.html import environment
 from edgewise.report.records import write_whole
 from edgewise.report.schema import Measure
@@ -324,7 +324,13 @@ class Answer:
             kind=self.kind,
             title=f"{points.base.name}: {', '.join(keys)}",
             caption=TRIED if two else INTERVALS,
-            facts={"Seeds": len(points.seeds), "Version": version("edgewise"), "Command": self.command},
+            facts={
+                **words.scenario(points.base),
+                "Policies": "; ".join(words.policies(points.decided(), points.labels)),
+                "Seeds": len(points.seeds),
+                "Version": version("edgewise"),
+                "Command": self.command,
+            },
             sentences=(*self.sentences, *decided.lines(points.decided())),
             section="Points",
             about="Means over seeds, and their 95 % intervals; the scenario is that of the first point.",
@@ -352,7 +358,7 @@ def sweep(points: Points, targets: Sequence[Target] = (), command: str = "", cur
     if len(points.impossible) * len(points.labels) * len(points.seeds) == len(points.rows):
         raise ScenarioError(next(iter(points.impossible.values())))
     found = sizing.knees(points, wanted)
-    sentences = [*(knee.text for knee in found), *said_alike(points.alike())]
+    sentences = [*(knee.text for knee in found), *said_alike(points.alike()), *sizing.cannot_be(points)]
     named = []
     for knee in found[:CURVES]:
         point = (_beyond(points, knee), *knee.others)
@@ -387,10 +393,15 @@ def size(points: Points, targets: Sequence[Target], command: str = "") -> Answer
 
 
 def _beyond(points: Points, knee: Knee) -> Any:
-    """The value at which it is worth to know what limits: the first that is surely too much, or the last."""
-    if knee.missed is not None:
-        return knee.missed
-    return points.vary[0].values[0 if knee.kind == "from" else -1]
+    """The value at which it is worth to know what limits: the first that is surely too much, or the last.
+
+    Of those that can be run, the one that is nearest to it.
+    """
+    values = points.vary[0].values
+    ends = values[0 if knee.kind == "from" else -1]
+    wanted = values.index(ends if knee.missed is None else knee.missed)
+    ran = [k for k, value in enumerate(values) if (value, *knee.others) not in points.impossible]
+    return values[min(ran, key=lambda k: abs(k - wanted), default=wanted)]
 
 
 def _not_raised(points: Points, what: LimitedPoint) -> str | None:

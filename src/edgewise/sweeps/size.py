@@ -313,7 +313,7 @@ def in_words(points: Points, targets: Sequence[Target], found: Sequence[Enough])
         said_open = deciding(points, targets, dearest, points.labels[0])
         more = f"; it {said_open}" if said_open else ""
         lines = [f"no value meets {wanted}: with {as_text(points, dearest)}, the {end}, it is {at}{more}"]
-        return lines + [f"{as_text(points, point)} cannot be: {why}" for point, why in _too_much(points)]
+        return [*lines, *cannot_be(points)]
     cheapest = found[0]
     at = ", ".join(said(target, each) for target, each in zip(targets, cheapest.intervals, strict=True))
     sure = f"sure to {min(cheapest.sure, 0.999):.1%}, {len(points.seeds)} seeds"
@@ -346,13 +346,14 @@ def _fitting(points: Points, before: Point, values: Sequence[Any]) -> int:
     return low
 
 
-def _too_much(points: Points) -> list[tuple[Point, str]]:
-    """The first point beyond the dearest that there can be, and why there cannot."""
+def cannot_be(points: Points) -> list[str]:
+    """The first point beyond those that there can be, and why there cannot; nothing where all can."""
     places = [vary.values for vary in points.vary]
     order = {
         each: [all_.index(v) for all_, v in zip(places, each, strict=True)] for each in points.impossible
     }
-    return [(each, points.impossible[each]) for each in sorted(order, key=order.__getitem__)[:1]]
+    first = sorted(order, key=order.__getitem__)[:1]
+    return [f"{as_text(points, each)} cannot be: {points.impossible[each]}" for each in first]
 
 
 def _beside(points: Points, targets: Sequence[Target], point: Point) -> list[str]:

@@ -9,7 +9,9 @@ Tried = tuple[Point, str]  # a point and the label of a policy
 
 
 def in_words(points: Points, targets: Sequence[Target], tried: Tried) -> str:
-    """Whether targets are met, surely; "" where there are none."""
+    """Whether targets are met, surely; "" where there are none. Of a point that there cannot be, just so."""
+    if tried[0] in points.impossible:
+        return "cannot be"
     found = [(target, points.interval(*tried, points.column(target))) for target in targets]
     if any(interval is not None and target.missed(interval) for target, interval in found):
         return "surely not"
@@ -19,7 +21,9 @@ def in_words(points: Points, targets: Sequence[Target], tried: Tried) -> str:
 
 
 def left_over(points: Points, tried: Tried) -> str:
-    """How much of its work was left without an answer, of the kind that is judged."""
+    """How much of its work was left without an answer, of the kind that is judged; "" where nothing ran."""
+    if tried[0] in points.impossible:
+        return ""
     rows = [points.rows[(*tried, seed)] for seed in points.seeds if (*tried, seed) in points.rows]
     return left_unserved(points.work, rows)
 
