@@ -1,7 +1,6 @@
 """What pages of the documentation take for granted that their reader has: files beside their commands."""
 
 import gzip
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,12 +24,6 @@ def own_policies(folder: Path) -> None:
     near = MINE.format(family="dispatch.static", base="Closest", name="Mine")
     patient = MINE.format(family="defer.rules", base="Fifo", name="Patient")
     (folder / "mine.py").write_text(near + patient)
-
-
-def policy_of_the_page(folder: Path) -> None:
-    """What the tutorial has its reader write into mine.py."""
-    page = (ROOT / "docs/tutorials/own-policy.md").read_text(encoding="utf-8")
-    (folder / "mine.py").write_text(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0])
 
 
 def access_log(folder: Path) -> None:
@@ -57,6 +50,5 @@ FILES: dict[str, Callable[[Path], None]] = {
     "benchmark.md": own_policies,
     "howto/traffic.md": access_log,
     "profiling.md": network,
-    "tutorials/own-policy.md": policy_of_the_page,
 }
 """By page, what lays them into the folder in which its commands run."""
