@@ -1,9 +1,11 @@
-"""Figures in README and docs are those of docs/results/bench; `make bench-docs` writes them there.
+"""Figures in README and docs are those of docs/results; `make bench-docs` writes them there.
 
 A figure stands between two comments, of which the first says which one it is and how it is written:
 
     <!-- bench queue/rows/SimPy/ratio .3g -->54<!-- / -->
+    <!-- claim ents/E1-otfa-tp/estimate 100*.0f -->17<!-- / -->
 
+Those of `bench` are of docs/results/bench, those of `claim` of what `edgewise reproduce` found.
 Steps of a path are keys, and in lists the words of an entry, with ";" between them, or "*" for every entry.
 Of several values the median is shown; "min" and "max" as the last step choose others. A form may begin with a
 factor, as 1e3*.2f for ms. Whoever measures writes them anew, and a test sees that none is older.
@@ -15,12 +17,15 @@ import json
 import re
 import statistics
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results" / "bench"
-MARK = re.compile(r"(<!-- bench (?P<path>\S[^>]*?) (?P<form>\S+) -->)(?P<shown>[^<]*)(<!-- / -->)")
+MARK = re.compile(
+    r"(<!-- (?P<of>bench|claim) (?P<path>\S[^>]*?) (?P<form>\S+) -->)(?P<shown>[^<]*)(<!-- / -->)"
+)
 OF_SEVERAL = {"min": min, "max": max}
 
 
@@ -28,6 +33,13 @@ def documents() -> Iterator[Path]:
     """README and all pages but results, which are written whole."""
     yield ROOT / "README.md"
     yield from sorted(page for page in (ROOT / "docs").rglob("*.md") if "results" not in page.parts)
+
+
+@cache
+def claims() -> dict[str, Any]:
+    """Of each paper the claims as they were measured on test seeds."""
+    files = sorted(RESULTS.parent.glob("*/claims.json"))
+    return {file.parent.name: json.loads(file.read_text(encoding="utf-8"))["claims"] for file in files}
 
 
 def insert(result: dict[str, Any]) -> list[Path]:
@@ -51,7 +63,8 @@ def inserted(text: str, result: dict[str, Any], where: str) -> str:
     def fresh(mark: re.Match[str]) -> str:
         path, form = mark["path"], mark["form"]
         try:
-            return f"{mark[1]}{_formed(_found(result, path.split('/')), form)}{mark[5]}"
+            found = _found(result if mark["of"] == "bench" else claims(), path.split("/"))
+            return f"{mark[1]}{_formed(found, form)}{mark[6]}"
         except (LookupError, ValueError, TypeError) as error:
             line = text.count("\n", 0, mark.start()) + 1
             raise ValueError(f"{where}:{line}: no figure {path!r} in form {form!r}: {error}") from None

@@ -11,36 +11,22 @@ LIVE = (
     "gateway",
 )  # fmt: skip
 """Verbs that need a live system, or are one."""
+RECORDED = "replay runs/recorded"
 
 NOT_RUN = {
     "reproduce": "takes minutes: tests/studies/test_every_reproduction.py runs each with one seed",
     "dev looks": "lists what is published: tests/studies/test_cli_reproduce.py",
     "train": "needs torch and minutes: tests/learn",
-    "profile": "measures for a minute on a machine that is free: tests/live/test_profile.py",
-    "catalog catalog.yaml": "of what `profile` wrote: tests/unit/test_profiling.py",
     "compare full-edge --policies aset,runs/aset": "of what `train` wrote: tests/learn",
-    "compare full-edge --policies random": "looks ahead by simulation, which takes a minute",
-    "compare three-tier --policies mine.py": "tests/unit/test_own_policy_docs.py",
-    "benchmark --policy": "of a policy of one's own: tests/unit/test_benchmark.py",
-    "simulate campus --": "a whole day takes a minute: tests/unit/test_campus.py has a busy hour",
-    "replay runs/recorded": "of what a live system recorded: tests/live/test_live_services.py",
-    "replay runs/shop": "of an access log: tests/unit/test_foreign.py",
+    "compare three-tier --policies mine.py": "as it stands there by tests/unit/test_own_policy_docs.py",
 }
 """Why commands that begin so are not run here, and which test shows them."""
 
-ELSEWHERE = {
-    "record runs/recorded --last": "tests/live/test_live_services.py",
-    "record runs/shop --from": "tests/unit/test_foreign.py",
-    "run read-text": "tests/live/test_read_text.py",
-    "run --resume": "tests/live/test_read_text.py",
-    "run split-inception": "tests/live/test_live_split.py",
-    "status --state runs/run": "tests/live/test_read_text.py",
-    "up tiny --set": "tests/live/test_change.py",
-    "up tiny --restore": "tests/live/test_damaged_store.py",
-    "up tiny --otlp": "tests/live/test_tracing.py",
+SHORT = {
+    "simulate campus --": "duration_s=7200 --set timeline=[]",
+    "compare full-edge --policies random": "duration_s=60",
 }
-"""The test of commands that begin so and that tests/live/test_docs_live.py does not run."""
-
+"""What is set so that commands that begin so take seconds: a day, and a policy that simulates ahead."""
 
 USAGE = re.compile(r"[\[…|]|\b[A-Z]{2,}\b")  # choices, and names in place of values
 SHELLS = ("", "sh", "bash", "shell", "console")
@@ -64,9 +50,14 @@ class Block(NamedTuple):
         return bool(self.commands) and not any(map(why_not, self.commands))
 
 
+def needs_a_system(command: str) -> bool:
+    """Whether it is of a live system, or of what was recorded of one; a recording of a log needs none."""
+    return (command.split()[0] in LIVE and " --from " not in command) or command.startswith(RECORDED)
+
+
 def why_not(command: str) -> str:
     """Why a command is not run in simulation; "": it is."""
-    if command.split()[0] in LIVE:
+    if needs_a_system(command):
         return "live"
     return next((why for start, why in NOT_RUN.items() if command.startswith(start)), "")
 
@@ -87,8 +78,14 @@ def blocks() -> list[Block]:
 
 
 def quickly(command: str) -> str:
-    """The same with two seeds: what a page says of it is measured with more."""
-    if command.split()[0] not in ("simulate", "compare", "sweep", "size"):
+    """The same with two seeds and for a short while: what a page says of it is measured with more."""
+    verb = command.split()[0]
+    if verb == "profile":
+        return f"{command} --seconds 1"
+    if verb == "benchmark":
+        return f"{command} --seeds 0:1"
+    if verb not in ("simulate", "compare", "sweep", "size"):
         return command
     few = re.sub(r"--seeds 0:(?!1\b)\S+", "--seeds 0:2", command)
+    few += next((f" --set {short}" for name, short in SHORT.items() if few.startswith(name)), "")
     return few if "--seeds" in few else f"{few} --seeds 0:2"

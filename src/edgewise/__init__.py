@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from edgewise.api import compare, load_scenario, replay, simulate
     from edgewise.core.dispatch.policy import DispatchPolicy, ScorePolicy
     from edgewise.core.dispatch.views import Candidates, Decisions, DispatchView, Item, Items
+    from edgewise.learn.agent import Agent
     from edgewise.learn.env import DispatchEnv
     from edgewise.learn.export import export
     from edgewise.learn.games import DeferGame, OrchestrateGame, PlaceGame, RequestsGame, SplitGame
@@ -36,6 +37,7 @@ _FROM = {
     "edgewise.result": ("Comparison", "Result"),
     "edgewise.core.dispatch.policy": ("DispatchPolicy", "ScorePolicy"),
     "edgewise.core.dispatch.views": ("Candidates", "Decisions", "DispatchView", "Item", "Items"),
+    "edgewise.learn.agent": ("Agent",),
     "edgewise.learn.env": ("DispatchEnv",),
     "edgewise.learn.export": ("export",),
     "edgewise.learn.games": ("DeferGame", "OrchestrateGame", "PlaceGame", "RequestsGame", "SplitGame"),
@@ -45,6 +47,7 @@ _FROM = {
     "edgewise.testing": ("check_policy",),
 }
 _EXTRA = {
+    "edgewise.learn.agent": "environments",
     "edgewise.learn.env": "environments",
     "edgewise.learn.export": "learn",
     "edgewise.learn.games": "environments",
@@ -53,6 +56,7 @@ _EXTRA = {
 }
 
 __all__ = [
+    "Agent",
     "AgentsEnv",
     "BatchEnv",
     "Candidates",

@@ -21,6 +21,8 @@ from edgewise.sim.stations.split import simulate_split
 from edgewise.workloads.pipelines import pipelines_of
 from small_games import GAMES, JOBS
 
+NAMED = ("Requests", "Orchestrate", "Defer", "Split", "Place")
+
 
 def possible(game, draws):
     """Random choices that the mask allows."""
@@ -152,6 +154,17 @@ def test_chosen_nodes_are_the_run_of_a_policy_that_chooses_them():
 @pytest.mark.parametrize("state", ["pooled", "history"])
 def test_environment_keeps_the_contract_of_gymnasium(state):
     check_env(DispatchEnv("tiny", state=state), skip_render_check=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["env:edgewise/Dispatch-v1", *(f"games:edgewise/{game}-v1" for game in NAMED)]
+)
+def test_each_decision_has_an_environment_named_with_a_version_that_shows_what_is_bounded(name):
+    env = gymnasium.make(f"edgewise.learn.{name}")
+    seen, _ = env.reset(seed=1)
+    assert env.observation_space.contains(seen) and np.abs(seen).max() <= 1.0
+    assert (env.observation_space.low >= -1.0).all() and (env.observation_space.high <= 1.0).all()
+    assert env.spec.version == 1
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -7,12 +7,14 @@ import pytest
 import stable_baselines3 as sb3
 import torch
 from sb3_contrib import MaskablePPO
+from stable_baselines3.common.evaluation import evaluate_policy
 
 import edgewise as ew
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError
 from edgewise.learn.env import DispatchEnv
 from edgewise.learn.joint import JointEnv, bounded
+from edgewise.policies import cards
 from edgewise.policies.dispatch.aset import golden_states
 from edgewise.policies.requests.features import changes_possible, node_state
 from edgewise.policies.requests.learned import golden_system, golden_view
@@ -44,6 +46,49 @@ def test_a_model_decides_windows_as_it_did_in_training(tmp_path):
     assert json.loads(card.read_text())["golden"] == wanted
     run = ew.compare("tiny", {"dispatch": ["closest", str(card)]}, seeds=range(2))
     assert "mine" in str(run)
+
+
+def test_a_card_plays_windows_as_its_model_does(tmp_path):
+    env = DispatchEnv("tiny")
+    model = sb3.DQN("MlpPolicy", env, learning_starts=4, train_freq=1, batch_size=4, buffer_size=100, seed=1)
+    agent = ew.Agent(ew.export(model.learn(12), env, tmp_path / "mine.json"), env)
+    seen, _ = env.reset(seed=3)
+    over = False
+    while not over:
+        wanted, _ = model.predict(seen, deterministic=True)
+        found, _ = agent.predict(seen)
+        assert found == wanted
+        seen, _, lost, ended, _ = env.step(found)
+        over = lost or ended
+    batch = bounded(golden_states("pooled", env.world.workers))
+    np.testing.assert_array_equal(agent.predict(batch)[0], model.predict(batch, deterministic=True)[0])
+    assert len(set(agent.predict(batch)[0].tolist())) > 1
+
+
+@pytest.mark.parametrize("decision", DECISIONS)
+def test_a_card_of_agents_earns_in_its_environment_what_its_model_does(decision, tmp_path):
+    """As sb3-contrib evaluates a model that knows masks."""
+    env = JointEnv(GAMES[decision](), penalty=None)
+    model = MaskablePPO("MlpPolicy", env, n_steps=64, batch_size=64, n_epochs=1, seed=1).learn(64)
+    agent = ew.Agent(ew.export(model, env, tmp_path / "mine.json"), env)
+    (seen, _), over = env.reset(seed=3), False
+    while not over:
+        wanted, _ = model.predict(seen, deterministic=True, action_masks=env.action_masks())
+        np.testing.assert_array_equal(agent.predict(seen)[0], wanted)
+        seen, _, _, over, _ = env.step(wanted)
+    mean, _ = evaluate_policy(agent, env, n_eval_episodes=1, warn=False)
+    assert np.isfinite(mean)
+
+
+def test_a_card_of_another_environment_is_refused(tmp_path):
+    env = JointEnv(GAMES["requests"]())
+    card = ew.export(small_ppo(env), env, tmp_path / "mine.json")
+    with pytest.raises(PolicyError, match="decides requests, not orchestrate"):
+        ew.Agent(card, JointEnv(GAMES["orchestrate"]()))
+    with pytest.raises(PolicyError, match=r"is for \(\d+, \d+\), this environment has \(\d+, \d+\)"):
+        ew.Agent(card, JointEnv(ew.RequestsGame("kais-live")))
+    with pytest.raises(PolicyError, match=r"was not made by ew\.export"):
+        ew.Agent(cards.shipped("requests")["kais-scarce"], env)
 
 
 @pytest.mark.parametrize("decision", DECISIONS)

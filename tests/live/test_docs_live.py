@@ -13,9 +13,13 @@ from pathlib import Path
 import pytest
 from command_line import edgewise
 from test_all_work import CHANGES
+from test_damaged_store import DAMAGES
+from test_tracing import Collector
 
-from docs_commands import ELSEWHERE, LIVE, ROOT, blocks, why_not
+from docs_commands import RECORDED, ROOT, blocks, needs_a_system
 from edgewise.config import dump_scenario, load_scenario
+from edgewise.runtime.controller.plan import DATABASE
+from edgewise.runtime.sqlite import copy_of
 
 pytestmark = pytest.mark.live
 LONG_S = 60.0
@@ -29,18 +33,24 @@ ENDS = (
     "worker",
     "gateway",
     "demo",
+    "replay",
 )  # what begins or ends a system, or brings work
 
 
 def commands_of(*pages):
     """What these pages show that needs a live system, in order."""
     shown = [(block.page, command) for block in blocks() for command in block.commands]
-    return [command for page, command in shown if page in pages and command.split()[0] in LIVE]
+    return [command for page, command in shown if page in pages and needs_a_system(command)]
 
 
 STEERING = [command for command in commands_of(*STEERED) if command.split()[0] not in ENDS]
-BY_HAND = {"access.md": "tests/live/test_access_docs.py"}
-RUN = {*STEERING, *commands_of("orchestration.md", "tutorials/campus-live.md", *BY_HAND), "up tiny", "down"}
+LASTING = [command for command in commands_of("tutorials/live-system.md") if command.split()[0] in ENDS]
+BY_HAND = {
+    "access.md": "tests/live/test_access_docs.py",
+    "pipelines.md": "tests/live/test_docs_runs.py",
+    "split.md": "tests/live/test_docs_runs.py",
+}
+RUN = {*STEERING, *LASTING, *commands_of("orchestration.md", "tutorials/campus-live.md", *BY_HAND)}
 
 
 @contextmanager
@@ -110,11 +120,68 @@ def test_services_take_requests_as_their_page_says(tmp_path):
     with system(tmp_path, first):
         words = shlex.split(load.replace("--seconds 20", "--seconds 2"))
         became = json.loads(edgewise(*words, "--json", folder=tmp_path))["became"]
-        assert sum(became.values()) > 60 and became["in time"] > 0, became  # before the first frame is over
+        assert sum(became.values()) > 60 and became.get("in time", 0) > 0, (
+            became
+        )  # before the first frame is over
         for command in rest:
             assert edgewise(*shlex.split(command), folder=tmp_path).strip(), command
         assert "none" in edgewise("policy", "show", "orchestrate", folder=tmp_path)
         assert "greedy" in edgewise("policy", "show", "requests", folder=tmp_path)
+
+
+def lasting(start):
+    """The one command of the tutorial that begins so."""
+    (command,) = {each for each in LASTING if each.startswith(start)}
+    return command
+
+
+def test_the_tutorial_changes_a_system_that_is_up(up):
+    folder, said = up
+    before = ports(said)
+    change = lasting("up tiny --set")
+    changed = subprocess.run(
+        [sys.executable, "-m", "edgewise", *shlex.split(change), "--port", "0"], cwd=folder,
+        capture_output=True, text=True, timeout=2 * LONG_S,
+    )  # fmt: skip
+    assert changed.returncode == 0 and ports(changed.stdout) == before, changed
+    kept = (folder / "runs/live/scenario.yaml").read_text()
+    assert load_scenario(folder / "runs/live/scenario.yaml").spec.telemetry.period_s == 0.5, kept
+
+
+def ports(said):
+    """Of each gateway, as `up` says them."""
+    found = dict(re.findall(r"(gateway-\d+): http://127.0.0.1:(\d+)", said))
+    assert found, said
+    return found
+
+
+def test_the_tutorial_goes_on_from_the_copy_of_a_damaged_store(tmp_path):
+    with system(tmp_path, "up tiny"):
+        file = tmp_path / "runs/live" / DATABASE
+        until_s = time.monotonic() + LONG_S
+        while not copy_of(file).exists():
+            assert time.monotonic() < until_s
+            time.sleep(0.1)
+    DAMAGES["other pages"](file)
+    assert "--restore" in edgewise("up", "tiny", "--port", "0", folder=tmp_path, code=2)
+    with system(tmp_path, lasting("up tiny --restore")) as (_, said):
+        assert "is restored" in said
+    assert list(file.parent.glob(f"{DATABASE}.damaged-*"))
+
+
+def test_the_tutorial_sends_spans_and_its_recording_is_replayed_live(tmp_path):
+    """With another port of the collector, and five seconds of its scenario."""
+    (tmp_path / "short.yaml").write_text(dump_scenario(load_scenario("tiny", {"duration_s": 5})))
+    collector = Collector()
+    command = lasting("up tiny --otlp").replace("http://localhost:4318", collector.url)
+    with system(tmp_path, command.replace("tiny", "short.yaml")):
+        edgewise("load", folder=tmp_path)
+        edgewise(*shlex.split(lasting("record")), folder=tmp_path)
+        said = edgewise(*shlex.split(lasting(f"{RECORDED} --live")), folder=tmp_path)
+        assert re.search(r"closest|least-harm", said), said
+        simulated = edgewise(*shlex.split(lasting(f"{RECORDED} --policies closest")), folder=tmp_path)
+        assert "closest" in simulated and "least-impedance" in simulated
+    assert {span.name for _, span in collector.spans} >= {"infer", "decide", "forward", "queue", "run"}
 
 
 def test_all_five_kinds_of_work_are_brought_recorded_and_replayed(tmp_path):
@@ -136,11 +203,13 @@ def test_all_five_kinds_of_work_are_brought_recorded_and_replayed(tmp_path):
         assert started.wait(LONG_S) == 0
     said = edgewise(*shlex.split(replay), folder=tmp_path)
     assert "live, by its clients" in said and all(work in said for work in works)
+    for other in ("orchestrate=none,autoscaler", "defer=fifo,horizon"):  # of the tutorial
+        said = edgewise(*shlex.split(lasting(f"{RECORDED} --policies {other}")), folder=tmp_path)
+        assert all(name in said for name in other.partition("=")[2].split(",")), said
 
 
-def test_what_is_not_run_here_is_run_by_a_test_that_is_there():
-    shown = {command for block in blocks() for command in block.commands if why_not(command) == "live"}
-    elsewhere = {each for each in shown if any(each.startswith(start) for start in ELSEWHERE)}
-    assert shown - RUN - elsewhere == set()
-    assert [start for start in ELSEWHERE if not any(each.startswith(start) for each in shown - RUN)] == []
-    assert [path for path in (*ELSEWHERE.values(), *BY_HAND.values()) if not (ROOT / path).exists()] == []
+def test_every_live_command_is_run():
+    shown = {command for block in blocks() for command in block.commands if needs_a_system(command)}
+    assert shown - RUN == set() and len(shown) >= 40
+    assert {command.split()[0] for command in LASTING} == {"up", "down", "record", "replay"}
+    assert [path for path in BY_HAND.values() if not (ROOT / path).exists()] == []

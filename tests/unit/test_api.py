@@ -23,7 +23,7 @@ ENVIRONMENTS = {"AgentsEnv", "BatchEnv", "DispatchEnv", "JointEnv"} | GAMES
 
 
 def test_surface_is_what_is_documented():
-    assert set(ew.__all__) == SURFACE | ENVIRONMENTS | {"train", "export"}
+    assert set(ew.__all__) == SURFACE | ENVIRONMENTS | {"train", "export", "Agent"}
     assert all(getattr(ew, name).__doc__ for name in SURFACE)
     assert set(ew.__all__) <= set(dir(ew))
     with pytest.raises(AttributeError, match="no attribute 'nope'"):

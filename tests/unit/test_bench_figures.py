@@ -45,6 +45,13 @@ def test_a_figure_is_written_between_its_marks(figures, mark, shown):
     assert figures.inserted(text, RESULT, "page") == text.replace("old", shown)
 
 
+def test_a_figure_of_a_claim_is_the_one_that_was_measured(figures):
+    mark = "<!-- claim ents/E1-otfa-tp/estimate 100*.0f -->{}<!-- / -->"
+    assert figures.inserted(mark.format("43"), RESULT, "page") == mark.format("17")
+    with pytest.raises(ValueError, match="no figure 'ents/E0/estimate'"):
+        figures.inserted(mark.replace("E1-otfa-tp", "E0"), RESULT, "page")
+
+
 @pytest.mark.parametrize("mark", ["queue/rows/C/ratio .3g", "nope/x .1f", "queue/rows/A, b/ratio s"])
 def test_a_figure_that_is_not_there_names_its_line(figures, mark):
     with pytest.raises(ValueError, match=r"page:2: no figure '.*' in form '"):
@@ -58,5 +65,7 @@ def test_documents_have_the_figures_that_were_measured_last(figures):
         text = page.read_text(encoding="utf-8")
         marks += len(figures.MARK.findall(text))
         assert figures.inserted(text, result, page.name) == text, "make bench-docs"
-        assert text.count("<!-- bench ") == len(figures.MARK.findall(text)), f"{page}: a mark that is none"
+        assert text.count("<!-- bench ") + text.count("<!-- claim ") == len(figures.MARK.findall(text)), (
+            f"{page}: a mark that is none"
+        )
     assert marks > 30

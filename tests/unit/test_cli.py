@@ -269,7 +269,7 @@ def shown_commands():
                     yield pytest.param(found[1], id=f"{file.relative_to(ROOT)}: {found[1][:60]}")
 
 
-@pytest.mark.parametrize("line", shown_commands())
+@pytest.mark.parametrize("line", list(shown_commands()))
 def test_commands_that_the_documentation_shows_are_understood(line):
     """Arguments and flags are parsed as when the command is run."""
     words = shlex.split(re.split(r" [&|>] ?|;|&$", line)[0], comments=True)

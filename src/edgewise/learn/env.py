@@ -103,7 +103,7 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
         not_run(self.scenario.spec, SIMULATED, type(self).__name__)
         self.world = World.build(self.scenario.catalog, self.scenario.topology, self.scenario.sharing)
         self.actions, self.reward, self.seeds, self.state = tuple(actions), reward or Reward(), seeds, state
-        self._bound = bound
+        self.bound = bound
         shape = (FEATURES, SECONDS) if state == "history" else (POOLED,)
         shape = (self.world.workers, *shape)
         most = 1.0 if bound else 1e6
@@ -157,7 +157,7 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
         view = self._run.cores[self._observer].view(with_bound=True)
         history = self._policies[self._observer].history
         seen = history.state(view) if self.state == "history" else pooled_state(view)
-        return bounded(seen) if self._bound else seen
+        return bounded(seen) if self.bound else seen
 
     def _counts(self, start: float, end: float) -> tuple[float, float, float]:
         """Queries sent in the window, answered by its end; refused streams' are expectations."""

@@ -14,7 +14,7 @@ Stable-Baselines3.
 | `JointEnv` of `RequestsGame`, `OrchestrateGame`, `DeferGame` | `requests`, `orchestrate`, `defer` |
 
 Queries of split models and pipelines have games to learn in (`SplitGame`, `PlaceGame`), whose policies are
-written as classes.
+written as classes. `edgewise.learn.agent` plays a card in the environment that it is from.
 """
 
 from collections.abc import Mapping
@@ -28,16 +28,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from edgewise.errors import PolicyError
+from edgewise.learn.agent import decision_of
 from edgewise.learn.env import DispatchEnv
-from edgewise.learn.games import DeferGame, OrchestrateGame, RequestsGame
+from edgewise.learn.games import OrchestrateGame, RequestsGame
 from edgewise.learn.harness import write_card, write_network
 from edgewise.learn.joint import JointEnv
 from edgewise.policies import cards
 from edgewise.policies.defer.rules import golden_views, pool_rows
 from edgewise.policies.dispatch.aset import features_hash, fingerprint, golden_states
 from edgewise.policies.exported import EXPORTED, golden, meaning
-
-ENVIRONMENTS = "a DispatchEnv, or a JointEnv of a RequestsGame, OrchestrateGame or DeferGame"
 
 
 class Choices(torch.nn.Module):
@@ -101,19 +100,8 @@ def export(model: Any, env: Any, path: str | Path) -> Path:
         about = _of_agents(model, inner, path)
     made = {"command": f"edgewise.export({type(model).__name__}, …)", "edgewise": version("edgewise")}
     card = write_card(path.parent, path.stem, made | about)
-    cards.load(_decision(inner), card)  # decides as it said
+    cards.load(decision_of(inner), card)  # decides as it said
     return card
-
-
-def _decision(env: Any) -> str:
-    if isinstance(env, DispatchEnv):
-        return "dispatch"
-    games = {RequestsGame: "requests", OrchestrateGame: "orchestrate", DeferGame: "defer"}
-    game = type(env.game) if isinstance(env, JointEnv) else None
-    for kind, decision in games.items():
-        if game is not None and issubclass(game, kind):
-            return decision
-    raise PolicyError(f"{type(env).__name__}: has no policy to export to; use {ENVIRONMENTS}")
 
 
 def _of_windows(model: Any, env: DispatchEnv, path: Path) -> dict[str, Any]:
@@ -133,7 +121,7 @@ def _of_windows(model: Any, env: DispatchEnv, path: Path) -> dict[str, Any]:
 
 def _of_agents(model: Any, env: JointEnv, path: Path) -> dict[str, Any]:
     """Choices of several agents."""
-    decision, game = _decision(env), env.game
+    decision, game = decision_of(env), env.game
     agents, choices = len(game.agents), game.choices
     example = np.zeros((1, agents, game.features), dtype=np.float32)
     if decision == "defer":

@@ -40,6 +40,12 @@ def bounded(features: Floats32) -> Floats32:
     return np.asarray(features / (1.0 + np.abs(features)), dtype=np.float32)
 
 
+def unbounded(seen: Floats32) -> Floats32:
+    """What `bounded` was given, as far as float32 tells; what rounds to the bound was about 1.7e7."""
+    inside = np.clip(seen.astype(np.float64), -1 + 2.0**-24, 1 - 2.0**-24)
+    return np.asarray(inside / (1.0 - np.abs(inside)), dtype=np.float32)
+
+
 class Game:
     """Worlds in which agents choose.
 
