@@ -46,6 +46,15 @@ def fits(nodes: Records, world: int, node: int, need: Floats, freed: Floats) -> 
 
 
 @inner
+def book(machine: Records, cpu_cores: float, memory_bytes: float) -> None:
+    """Take so much of a machine of a lens, which has what is free in place of who holds it (KaiS's frozen
+    settings, where each request holds its own cores); less than 0 is given back.
+    """
+    machine.free_cpu_cores -= cpu_cores
+    machine.free_memory_bytes -= memory_bytes
+
+
+@inner
 def goes_before(hold: Records, other: Records) -> bool:
     """Whether a hold is pushed out before another: lowest priority first, then the newest."""
     if hold.priority != other.priority:

@@ -14,7 +14,7 @@ import numpy as np
 from edgewise.core.compiled import inner
 from edgewise.core.dispatch.request_rules import in_time, least_way_s, too_late
 from edgewise.core.keyed import Purpose, normal_of
-from edgewise.core.ledger import has_room
+from edgewise.core.ledger import book, has_room
 from edgewise.model.orchestration import System
 from edgewise.sim.slots.replica_state import (
     ARRIVED,
@@ -167,13 +167,6 @@ def leave_queue(replicas: Any, request: Any) -> None:
 
 
 @inner
-def hold_replica(system: System, machine: Any, service: int, number: float) -> None:
-    """Book what a replica holds while it lives on a machine; -1.0 gives it back."""
-    machine.free_memory_bytes -= number * system.service_memory_bytes[service]
-    machine.free_cpu_cores -= number * system.replica_cpu_cores[service]
-
-
-@inner
 def machine_for(system: System, x: ReplicaBatch, world: int, k: int, request: Any) -> int:
     """The first machine of station k on which a request can begin now, or -1."""
     cpu_cores, memory_bytes = request.cpu_cores, request.memory_bytes
@@ -197,11 +190,11 @@ def begin(system: System, x: ReplicaBatch, world: int, k: int, r: int, m: int, n
     request, station, machine = x.truth.request[world, r], x.truth.station[world, k], x.seen.machine[world, m]
     replicas = x.seen.replicas[world, k, request.service]
     replicas.busy += 1
-    machine.free_cpu_cores -= request.cpu_cores
-    machine.free_memory_bytes -= request.memory_bytes
+    book(machine, request.cpu_cores, request.memory_bytes)
     if k == 0:
         replicas.ready += 1
-        hold_replica(system, machine, request.service, 1.0)
+        holds = system.replica_cpu_cores[request.service], system.service_memory_bytes[request.service]
+        book(machine, holds[0], holds[1])
     place = x.truth.place[world, k, station.running]
     place.run = r
     place.end_s = now_s + varied_s(system.service_deviation, x.truth.links[world].seed, r, request.service_s)
@@ -239,12 +232,14 @@ def finish(system: System, x: ReplicaBatch, world: int, k: int, at: int, frame: 
     request, machine = x.truth.request[world, place.run], x.seen.machine[world, place.machine]
     replicas = x.seen.replicas[world, k, request.service]
     replicas.busy -= 1
-    if system.returns_cpu or k == 0:
-        machine.free_cpu_cores += request.cpu_cores
-    machine.free_memory_bytes += request.memory_bytes
+    book(machine, -request.cpu_cores if system.returns_cpu or k == 0 else 0.0, -request.memory_bytes)
     if k == 0 or replicas.removing > 0:
         replicas.ready -= 1
-        hold_replica(system, machine, request.service, -1.0)
+        book(
+            machine,
+            -system.replica_cpu_cores[request.service],
+            -system.service_memory_bytes[request.service],
+        )
         if k > 0:
             replicas.removing -= 1
     kept = in_time(place.end_s, request.deadline_s)
@@ -267,7 +262,8 @@ def wake(system: System, x: ReplicaBatch, world: int, k: int, at: int) -> None:
     replicas.starting -= 1
     if replicas.removing > 0:
         replicas.removing -= 1
-        hold_replica(system, x.seen.machine[world, system.first_machine[k]], start.service, -1.0)
+        machine = x.seen.machine[world, system.first_machine[k]]
+        book(machine, -system.replica_cpu_cores[start.service], -system.service_memory_bytes[start.service])
     else:
         replicas.ready += 1
     station.starts -= 1

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from edgewise.arrays import Bools, Ints
 from edgewise.core.compiled import held, inner, kernel
 from edgewise.core.dispatch.request_rules import CLOUD, possible
-from edgewise.core.ledger import has_room
+from edgewise.core.ledger import book, has_room
 from edgewise.core.orchestrate import HOLD, ReplicaView
 from edgewise.core.orchestrate.counting import AT_ONCE, NOTHING, keeps, may_change, removal
 from edgewise.model.orchestration import System
 from edgewise.policies.requests.features import by_weights
 from edgewise.policies.requests.rules import at_sites, by_rule, rule_at_sites, weights_at_sites
-from edgewise.sim.slots.replica_kernels import arrive, hold_replica, imbalance, noise_s, send, work
+from edgewise.sim.slots.replica_kernels import arrive, imbalance, noise_s, send, work
 from edgewise.sim.slots.replica_state import IMAGE_BYTES, ReplicaBatch, Truth
 
 
@@ -201,7 +201,8 @@ def remove(system: System, x: ReplicaBatch, world: int, k: int, service: int) ->
         return False
     if what == AT_ONCE:
         replicas.ready -= 1
-        hold_replica(system, x.seen.machine[world, system.first_machine[k]], service, -1.0)
+        machine = x.seen.machine[world, system.first_machine[k]]
+        book(machine, -system.replica_cpu_cores[service], -system.service_memory_bytes[service])
     else:
         replicas.removing += 1
     return True
@@ -225,7 +226,7 @@ def add(system: System, x: ReplicaBatch, world: int, k: int, service: int, slot:
         return False
     if station.starts == x.truth.start.shape[2] or not make_room(system, x, world, k, service):
         return False
-    hold_replica(system, machine, service, 1.0)
+    book(machine, cores, system.service_memory_bytes[service])
     start = x.truth.start[world, k, station.starts]
     start.service = service
     start.ready_s = pull(system, x, world, k, service, slot) + system.start_delay_s
