@@ -190,7 +190,7 @@ class World:
                     "earliest_s": submitted_s, "latest_s": submitted_s + 2.0 * int(self.draw.integers(1, 8)),
                     "when_evicted": str(self.draw.choice(["pause", "restart"])),
                     "priority": int(self.draw.integers(0, 3)),
-                    "checkpoint_s": self.within(0.7, 4.0) if self.chance(0.4) else None,
+                    "checkpoint_s": None if k % 3 else 0.7 + 0.6 * k,
                 }
             )  # fmt: skip
         return {"jobs": {"slot_s": 2, "room": "nodes", "submitted": listed}} if self.chance(0.9) else {}

@@ -99,9 +99,9 @@ def test_listed_and_drawn_jobs_mix():
             "jobs.drawn.memory_bytes_per_core: is 0, and jobs of 'submitted' need memory",
         ),
         (
-            {"drawn": {"per_slot": 1, "cores": [1], "core_shares": [1], "durations": [1],
+            {"room": "pooled", "drawn": {"per_slot": 1, "cores": [1], "core_shares": [1], "durations": [1],
                        "duration_shares": [1], "memory_bytes_per_core": 1e9}},
-            "make 4e+09, the nodes have 8e+09; give the nodes as much",
+            "make 4e+09, the nodes have 8e+09; give the nodes as much, or write jobs.room: nodes",
         ),
     ],
 )  # fmt: skip
@@ -109,6 +109,15 @@ def test_errors_name_path_value_and_fix(changes, expected):
     with pytest.raises(ScenarioError) as error:
         parse_scenario(listed(**changes), "test.yaml")
     assert expected in str(error.value)
+
+
+def test_nodes_of_two_kinds_have_jobs_that_need_memory_by_cores():
+    data = listed(drawn={"per_slot": 0.5, "cores": [1, 2], "core_shares": [0.5, 0.5], "durations": [1],
+                         "duration_shares": [1], "memory_bytes_per_core": 1.5e9}, submitted=[])  # fmt: skip
+    small = {"name": "small", "count": 3, "resources": {"cpu_cores": 2, "memory_bytes": 3.1e9}}
+    data["clusters"][0]["nodes"].append(small)
+    result = simulate(parse_scenario(data, "two kinds"), seeds=(0,))
+    assert {row["node"] for row in result.items.to_pylist() if row["started_s"] is not None} > {"n"}
 
 
 def test_a_scenario_of_jobs_is_written_and_read_again(tmp_path):
