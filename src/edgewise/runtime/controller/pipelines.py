@@ -320,10 +320,12 @@ def _number_of(command: PlaceCommand) -> int:
 
 
 def _same(one: Network, other: Network) -> bool:
-    """Whether two networks are alike, free memory and links that are down left out."""
+    """Whether two networks are alike, what is free of nodes and links that are down left out."""
     return (
         one.names == other.names
         and np.array_equal(one.speed_ops, other.speed_ops)
+        and np.array_equal(one.task_cores, other.task_cores)
+        and (one.cores is None) == (other.cores is None)
         and np.array_equal(one.ends, other.ends)
         and np.array_equal(one.bandwidth_bps, other.bandwidth_bps)
     )
