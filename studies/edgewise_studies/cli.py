@@ -190,6 +190,7 @@ def defer(
     name: Annotated[str, NAME] = "",
     folder: Annotated[Path, typer.Option("--out", help="Folder of the files.")] = Path("runs/defer"),
     tensorboard: Annotated[bool, TENSORBOARD] = False,
+    as_json: Json = False,
 ) -> None:
     """Train OSDEC, or a variant of it, to start deferrable jobs; a stopped training goes on."""
     trained(
@@ -197,6 +198,7 @@ def defer(
         folder,
         name,
         tensorboard,
+        as_json,
         method=method,
         situation=situation,
         recipe=recipe,
@@ -222,6 +224,7 @@ def kais(
     name: Annotated[str, NAME] = "",
     folder: Annotated[Path, typer.Option("--out", help="Folder of the files.")] = Path("runs/kais"),
     tensorboard: Annotated[bool, TENSORBOARD] = False,
+    as_json: Json = False,
 ) -> None:
     """Train dispatch and orchestration of KaiS; a stopped training goes on where it was saved."""
     trained(
@@ -229,6 +232,7 @@ def kais(
         folder,
         name,
         tensorboard,
+        as_json,
         scenario=scenario,
         pattern=pattern,
         method=method,

@@ -1,5 +1,7 @@
 """Reading text on frames: the three networks in this process, and as a pipeline by one command."""
 
+import json
+
 import numpy as np
 import pytest
 import yaml
@@ -81,6 +83,12 @@ def test_what_it_wrote_runs_again_as_a_scenario_from_another_folder(tmp_path, mo
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, (done.output, done.exception)
     assert "throughput: planned" in done.output and "(tp on local" in done.output.replace(": tp", "(tp")
+    done = CliRunner().invoke(app, [*command, "--shadow", "otfa", "--json"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    found = json.loads(done.stdout)
+    (pipeline,) = found["pipelines"]
+    assert pipeline["measured_fps"] > 0.0 and pipeline["flows"] and found["waiting"] == []
+    assert found["shadow"]["policy"] == "otfa"
 
 
 @pytest.mark.parametrize(

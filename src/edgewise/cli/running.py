@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 import yaml
@@ -64,6 +65,7 @@ def run(
     folder: Annotated[Path, typer.Option("--state", help="Folder of state, logs and frames.")] = Path(
         "runs/run"
     ),
+    as_json: Json = False,
 ) -> None:
     """Run pipelines or a split model here for a while, and measure them beside the plan.
 
@@ -75,7 +77,8 @@ def run(
     if resume:
         left = "is of a new run; leave it out with --resume, which takes up what was left"
         refuse_given(context, ("scenario", "changes", "queries"), left)
-        return _resume(backend, _one(named), shadow, 10.0 if seconds is None else seconds, folder)
+        found = _resume(backend, _one(named), shadow, 10.0 if seconds is None else seconds, folder)
+        return answer(found.said, as_json, found.show)
     if scenario is None:
         raise EdgewiseError("SCENARIO: is missing; name one with pipelines or graphs, or read-text")
     if scenario == READ_TEXT:
@@ -87,10 +90,27 @@ def run(
         refuse_given(
             context, ("backend", "seconds", "shadow"), "is of pipelines; leave it out for a split model"
         )
-        return _run_split(loaded, [name for _, name in named] or SPLIT, folder, queries)
+        found = _run_split(loaded, [name for _, name in named] or SPLIT, folder, queries)
+        return answer(found.said, as_json, found.show)
     refuse_given(context, ("queries",), "is of a split model; leave it out for pipelines")
     seconds = loaded.duration_s if seconds is None else seconds
-    _run_pipelines(loaded, backend, _one(named), shadow, seconds, folder)
+    found = _run_pipelines(loaded, backend, _one(named), shadow, seconds, folder)
+    answer(found.said, as_json, found.show)
+    found.check()
+
+
+class Found(NamedTuple):
+    """What a run has measured.
+
+    Attributes:
+        said: as JSON.
+        show: prints it for people.
+        check: raises what is wrong with it.
+    """
+
+    said: Any
+    show: Callable[[], None]
+    check: Callable[[], None] = lambda: None
 
 
 def _one(named: Sequence[tuple[str | None, str]]) -> str:
@@ -114,7 +134,7 @@ def _chosen(
 
 def _run_pipelines(
     scenario: Scenario, backend: str, policy: str, shadow: str | None, seconds: float, state: Path
-) -> None:
+) -> Found:
     with extra("place", "run"):
         from edgewise.runtime.pipelines.live import live_pipeline
         from edgewise.runtime.pipelines.meta import MetaStore
@@ -126,8 +146,17 @@ def _run_pipelines(
     lives = [live_pipeline(pipeline_of(spec), spec) for spec, _ in found]
     meta = MetaStore(state / DATABASE)
     meta.end_all()
-    rates = _measured(meta, nodes, backend, chosen, lives, seconds, budget_s)
-    _show_all(rates, nodes, f"{policy} on {backend}", {spec.name: times for spec, times in found})
+    rates, watched = _measured(meta, nodes, backend, chosen, lives, seconds, budget_s)
+    title, alone_s = f"{policy} on {backend}", {spec.name: times for spec, times in found}
+    waiting = sorted(alone_s.keys() - {each.name for each in rates})
+
+    def check() -> None:
+        if waiting:
+            names = ", ".join(waiting)
+            raise EdgewiseError(f"pipeline {names}: {title} finds no room; give nodes more memory_bytes")
+
+    said = {"pipelines": [asdict(each) for each in rates], "waiting": waiting, "shadow": watched}
+    return Found(said, lambda: _show_all(rates, watched, nodes, title, alone_s), check)
 
 
 def _measured(
@@ -138,8 +167,8 @@ def _measured(
     lives: Sequence[LivePipeline],
     seconds: float,
     budget_s: float = BUDGETS_S.place,
-) -> Sequence[PipelineRates]:
-    """Run pipelines, or without any those that were left, and measure them."""
+) -> tuple[Sequence[PipelineRates], Mapping[str, Any] | None]:
+    """Run pipelines, or without any those that were left, and measure them; what a policy in shadow did."""
     from edgewise.runtime.pipelines.session import PipelineSession, open_backend
 
     with (
@@ -155,19 +184,21 @@ def _measured(
         if session.guard.fault and not session.running:
             raise EdgewiseError(f"--policy place: nothing runs: {session.guard.fault}")
         status.update(f"measuring for {seconds:g} s")
-        if session.core.shadow is not None:
-            show_shadows([("place", "", session.core.shadow.report())])
-        return session.measure(seconds, settle_s=min(seconds, 3.0))
+        watched = None if session.core.shadow is None else session.core.shadow.report()
+        return session.measure(seconds, settle_s=min(seconds, 3.0)), watched
 
 
 def _show_all(
-    rates: Sequence[PipelineRates], nodes: Network, title: str, alone_s: Mapping[str, Mapping[str, float]]
+    rates: Sequence[PipelineRates],
+    watched: Mapping[str, Any] | None,
+    nodes: Network,
+    title: str,
+    alone_s: Mapping[str, Mapping[str, float]],
 ) -> None:
+    if watched is not None:
+        show_shadows([("place", "", watched)])
     for each in rates:
-        _show(each, nodes.names, nodes.ends.tolist(), title, alone_s[each.name])
-    if waiting := alone_s.keys() - {each.name for each in rates}:
-        names = ", ".join(sorted(waiting))
-        raise EdgewiseError(f"pipeline {names}: {title} finds no room; give nodes more memory_bytes")
+        _show(each, nodes.names, nodes.ends.tolist(), title, alone_s.get(each.name))
 
 
 def _written(scenario: Scenario) -> list[PipelineSpec]:
@@ -207,17 +238,19 @@ def _profiled(spec: PipelineSpec, speed_ops: float) -> tuple[PipelineSpec, dict[
     return spec, {task.name: (task.work_ops or 0.0) / speed_ops for task in spec.tasks}
 
 
-def _resume(backend: str, policy: str, shadow: str | None, seconds: float, state: Path) -> None:
+def _resume(backend: str, policy: str, shadow: str | None, seconds: float, state: Path) -> Found:
     """Take up the pipelines of a run that was killed, with the task times it had measured."""
     with extra("place", "run"):
         from edgewise.runtime.pipelines.meta import MetaStore
     meta = MetaStore(database_of(state))
     if not meta.unfinished():
-        return out.print(f"{state}: no pipeline is left to take up")
+        nothing: dict[str, Any] = {"pipelines": [], "waiting": [], "shadow": None}
+        return Found(nothing, lambda: out.print(f"{state}: no pipeline is left to take up"))
     nodes = meta.network()
     chosen = _chosen(policy, shadow)  # before namespaces are made
-    for found in _measured(meta, nodes, backend, chosen, (), seconds):
-        _show(found, nodes.names, nodes.ends.tolist(), f"{policy} on {backend}")
+    (rates, watched), title = _measured(meta, nodes, backend, chosen, (), seconds), f"{policy} on {backend}"
+    said = {"pipelines": [asdict(each) for each in rates], "waiting": [], "shadow": watched}
+    return Found(said, lambda: _show_all(rates, watched, nodes, title, {}))
 
 
 def _read_text(folder: Path) -> str:
@@ -233,7 +266,7 @@ def _read_text(folder: Path) -> str:
     file = folder / f"{READ_TEXT}.yaml"
     file.write_text(yaml.safe_dump(reading.scenario(frames), sort_keys=False))
     lines = reading.recognise(reading.classify(reading.detect(frames[0].read_bytes())[1])[1])[1]
-    out.print(f"first frame reads: {escape(' | '.join(lines))}")
+    err.print(f"first frame reads: {escape(' | '.join(lines))}")
     return str(file)
 
 
@@ -275,7 +308,7 @@ def _show(
     )
 
 
-def _run_split(scenario: Scenario, names: Sequence[str], folder: Path, queries: int) -> None:
+def _run_split(scenario: Scenario, names: Sequence[str], folder: Path, queries: int) -> Found:
     """Send queries of a split model to workers here, under each policy in turn."""
     import numpy as np
 
@@ -297,23 +330,37 @@ def _run_split(scenario: Scenario, names: Sequence[str], folder: Path, queries: 
         model, found.contracted[0], dict(scenario.graphs[0].shapes), folder, names,
         TrialSetting(servers, rate, program.link_bps, queries),
     )  # fmt: skip
-    rows = []
+    rows, said = [], []
     for trial in trials:
         means = [float(batch.mean()) for batch in np.array_split(trial.time_s, BATCHES)]
+        mean, p99 = (
+            mean_interval(means, possible=(0.0, float("inf"))),
+            quantile_interval(trial.time_s, 0.99),
+        )
+        said.append(
+            {"policy": trial.policy, "mean_s": mean.mean, "p99_s": p99.mean, "predicted_s": trial.predicted_s}
+            | {"workers": float(trial.workers.mean()), "sent_bytes": float(trial.sent_bytes)}
+            | {"error": float(trial.difference)}
+        )
         rows.append(
             (
                 trial.policy,
-                _ms(mean_interval(means, possible=(0.0, float("inf"))), 2),
-                _ms(quantile_interval(trial.time_s, 0.99), 1),
+                _ms(mean, 2),
+                _ms(p99, 1),
                 "–" if trial.predicted_s is None else f"{1e3 * trial.predicted_s:.2f}",
                 f"{trial.workers.mean():.1f}",
                 f"{trial.sent_bytes / 1e3:.4g}",
                 f"{trial.difference:.0e}",
             )
         )
-    out.print(f"live: {servers} workers, {queries} queries at {rate:g}/s through the gateway, 95 % intervals")
-    show(("policy", "mean ms", "99 % ms", "predicted", "workers", "kB sent", "error"), rows)
-    out.print(f"error: of the outputs, to the whole network's; sub-models, state and logs: {folder}")
+
+    def shown() -> None:
+        through = f"{queries} queries at {rate:g}/s through the gateway"
+        out.print(f"live: {servers} workers, {through}, 95 % intervals")
+        show(("policy", "mean ms", "99 % ms", "predicted", "workers", "kB sent", "error"), rows)
+        out.print(f"error: of the outputs, to the whole network's; sub-models, state and logs: {folder}")
+
+    return Found({"servers": servers, "queries": queries, "policies": said}, shown)
 
 
 def _ms(interval: Interval, digits: int) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from edgewise.cli.commands import Offered, verbs
-from edgewise.cli.output import check_folder, command, err, out, stopping
+from edgewise.cli.output import Json, answer, check_folder, command, err, out, stopping
 from edgewise.errors import extra
 
 
@@ -28,7 +28,9 @@ training = typer.Typer(
 app.add_typer(training, name="train")
 
 
-def trained(what: str, folder: Path, name: str, tensorboard: bool, **options: Any) -> None:
+def trained(
+    what: str, folder: Path, name: str, tensorboard: bool, as_json: bool = False, **options: Any
+) -> None:
     """Train by a method of `learn.methods`, and say where the policy is."""
     check_folder("--out", folder)
     with extra("learn", "training"):
@@ -44,7 +46,7 @@ def trained(what: str, folder: Path, name: str, tensorboard: bool, **options: An
             step=status.update,
             **options,
         )
-    out.print(f"policy: [bold]{card}[/bold]")
+    answer({"policy": str(card)}, as_json, lambda: out.print(f"policy: [bold]{card}[/bold]"))
 
 
 @training.command(epilog="Example: edgewise train aset --scenario full-edge --out runs/aset")
@@ -64,6 +66,7 @@ def aset(
     name: Annotated[str, NAME] = "",
     folder: Annotated[Path, typer.Option("--out", help="Folder of the files.")] = Path("runs/aset"),
     tensorboard: Annotated[bool, TENSORBOARD] = False,
+    as_json: Json = False,
 ) -> None:
     """Train ASET by DQN; a stopped training goes on where it was saved."""
     trained(
@@ -71,6 +74,7 @@ def aset(
         folder,
         name,
         tensorboard,
+        as_json,
         scenario=scenario,
         state=state,
         improve=improve,

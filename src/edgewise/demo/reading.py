@@ -207,7 +207,7 @@ def scenario(inputs: Sequence[Path]) -> dict[str, Any]:
         "description": "Text on frames of a camera is read by three networks on five nodes.",
         "duration_s": 10,
         "clusters": [{"name": "town", "tier": 0, "nodes": [
-            {"name": name, "speed_ops": speed, "resources": {"memory_bytes": memory}}
+            {"name": name, "speed_ops": speed, "resources": {"cpu_cores": 4, "memory_bytes": memory}}
             for name, speed, memory in nodes
         ]}],
         "links": [

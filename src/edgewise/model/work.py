@@ -350,6 +350,7 @@ def _memory_per_core(spec: JobsSpec, nodes: Sequence[Node], problems: list[str])
     if per_core and spec.room == "pooled" and abs(memory - cores * per_core) > 1e-9 * memory:
         problems.append(
             f"jobs.drawn.memory_bytes_per_core: {cores:g} cores with {per_core:g} bytes each make "
-            f"{cores * per_core:g}, the nodes have {memory:g}; give the nodes as much, or write jobs.room: nodes"
+            f"{cores * per_core:g}, the nodes have {memory:g}; give the nodes as much, or write "
+            "jobs.room: nodes"
         )
     return per_core
