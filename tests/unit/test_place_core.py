@@ -155,6 +155,11 @@ def test_a_decision_is_due_once_something_came_or_ended_and_while_one_waits_when
     policy.how = lambda placed: []
     told(core, PipelineSubmitted(arrays_of(whole_job(), 1, network)), PlacementDue(2.0))
     assert not core.due, "what it was asked about is as it was"
+    core.ledger.reserve(Reservation("job", network.names[0], Resources(memory_bytes=1.0), 0, True, "defer"))
+    assert not core.due, (
+        "a job goes for tasks anyway: asking again would be without end, as each tells the other"
+    )
+    core.ledger.release("job")
     core.ledger.release(other.owner)
     assert core.due
     question = core.question(3.0)

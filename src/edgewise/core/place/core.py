@@ -4,7 +4,8 @@ Simulation, controller and test beds drive the same core: they tell it what happ
 and carry out its commands. Forbidden here: clocks, I/O, threads.
 
 A decision is due once a pipeline has come or ended, a node or link of a test bed has changed, or a task was
-measured; and, while a pipeline waits, whenever other work has taken or left anything of nodes.
+measured; and, while a pipeline waits, whenever work that does not go for tasks has taken or left anything of
+nodes.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -90,8 +91,8 @@ class PlaceCore:
         self.shadow: Shadow[Mapping[int, Placement]] | None = None
         self._planned: dict[int, Placement] = {}  # with the rates that were decided
         self._told = False  # something came, ended or changed since the last decision
-        self._decided_at = self.ledger.changes  # of the ledger, as of that decision
         self._rows = np.array([self.ledger.row(name) for name in network.names])
+        self._left = self._left_now()  # as of that decision
         self._computing: set[str] = set()  # owners of cores that tasks use
         self._see_nodes()
         self.use(policy, guard)
@@ -169,11 +170,16 @@ class PlaceCore:
     def due(self) -> bool:
         """Whether a decision is due, see the module; it is not any more once the policy is asked."""
         waits = len(self.running) < len(self.pipelines)
-        return self._told or (waits and self.ledger.changes != self._decided_at)
+        return self._told or (waits and not np.array_equal(self._left, self._left_now()))
+
+    def _left_now(self) -> Floats:
+        """(N, K) what work of inference, tasks' memory among it, leaves of nodes: jobs go for tasks."""
+        left: Floats = self.ledger.left_over(INFERENCE)[self._rows]
+        return left
 
     def question(self, now_s: float) -> Callable[[], Mapping[int, Placement]]:
         """What asks the policy about things as they are now; it may be called later, and in any thread."""
-        view, self._told, self._decided_at = self.view(now_s), False, self.ledger.changes
+        view, self._told, self._left = self.view(now_s), False, self._left_now()
         return lambda: self._asked(view)
 
     def view(self, now_s: float) -> NetworkView:
@@ -269,9 +275,10 @@ class PlaceCore:
         return wanted
 
     def _decide(self, view: NetworkView, decided: Mapping[int, Placement]) -> list[PlaceCommand]:
-        changes = self.ledger.changes
+        no_news = np.array_equal(self._left, self._left_now())
         self._take(decided)
-        self._decided_at += self.ledger.changes - changes  # what it takes itself is no news
+        if no_news:  # since the policy was asked; what it takes itself is none
+            self._left = self._left_now()
         self._share_cores()
         before, self.running = self.running, by_id(view.running) | dict(decided)
         if (shadow := self.shadow) is not None:
@@ -325,14 +332,13 @@ class PlaceCore:
         """Hold the cores that tasks use now: as many as others leave, and jobs give way to them."""
         if self.network.cores is None:
             return
-        changes, wanted = self.ledger.changes, {each.owner: each for each in self._uses()}
+        wanted = {each.owner: each for each in self._uses()}
         changed = [each for each in wanted.values() if self.ledger.needs(each.owner) != each]
         for owner in (self._computing - wanted.keys()) | {each.owner for each in changed}:
             self.ledger.release(owner)
         for each in changed:
             self.ledger.hold(each)
         self._computing = set(wanted)
-        self._decided_at += self.ledger.changes - changes  # what it takes itself is no news
 
     def _uses(self) -> Iterator[Reservation]:
         """Cores that each pipeline that runs uses of each node."""
