@@ -13,7 +13,7 @@ import pytest
 
 import edgewise as ew
 from edgewise.config import load_scenario
-from edgewise.core.defer import EvictJob, StartJob
+from edgewise.core.defer import StartJob
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.dispatch.books import Books
 from edgewise.core.dispatch.events import Bind, Refuse
@@ -55,7 +55,7 @@ class Issued:
         cores: by kind, all that were made.
         last: by stream, its last `Bind` or `Refuse`.
         commands: of all others, how many by type.
-        started: jobs that run or ran, and were not ended to start anew.
+        started: jobs that have started, once or more often.
     """
 
     def __init__(self, patch):
@@ -86,8 +86,6 @@ class Issued:
                     self.last[command.stream_id] = type(command)
                 elif isinstance(command, StartJob):
                     self.started.add(command.job)
-                elif isinstance(command, EvictJob):
-                    self.started.discard(command.job)
             return commands
 
         return counted

@@ -61,7 +61,7 @@ def test_every_piece_of_work_ends_once_and_nothing_exceeds_a_node(data: dict[str
     for row in found["jobs"]:
         counts = told[row["job"]]
         assert counts[LoseJob] <= 1 and counts[LoseJob] + counts[StartJob] - counts[EvictJob] <= 1
-        assert (row["started_s"] is not None) == (counts[StartJob] > counts[EvictJob])
+        assert (row["started_s"] is not None) == (counts[StartJob] > 0)
     for row in found["pipelines"]:
         assert row["finish_s"] is None or row["frames"] == 600.0
     assert each_query_ended_once(run, found["streams"])
