@@ -341,7 +341,7 @@ class PipelinesPart(Bystander):
         """Ends, submissions, and the decision on them."""
         if self.next_s() > now_s:
             return
-        self._untold = True
+        self._untold = self._changed = True  # who goes on may have cores of one that has ended
         for event in (*self._ended, *self.world.happened(now_s)):
             yield Rank.ENDED if isinstance(event, PipelineEnded) else Rank.OPENED, event
         yield Rank.TICK, PlacementDue(now_s)
