@@ -120,9 +120,13 @@ def jobs_apart(jobs: Jobs, seed: int) -> list[DeferrableJob]:
     table, demand = _jobs(pattern, seed)
     found = []
     for i, (row, needs) in enumerate(zip(table.tolist(), demand.tolist(), strict=True)):
-        *window_s, duration_s = (slot * slot_s for slot in row)
-        found.append(DeferrableJob(i, Resources(*needs), duration_s, *window_s))
-    found = [replace(job, checkpoint_s=jobs.checkpoint_s) for job in found]
+        submitted_s, earliest_s, latest_s, duration_s = (slot * slot_s for slot in row)
+        found.append(
+            DeferrableJob(
+                i, Resources(*needs), duration_s, submitted_s, earliest_s, latest_s,
+                checkpoint_s=jobs.checkpoint_s,
+            )
+        )  # fmt: skip
     return found + [replace(job, id=len(found) + i) for i, job in enumerate(jobs.submitted)]
 
 
