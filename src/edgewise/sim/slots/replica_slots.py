@@ -64,6 +64,12 @@ def pass_slot(system: System, x: ReplicaBatch, world: int, stations: Ints, slot:
     x.truth.links[world].imbalance = imbalance(system, x, world)
 
 
+@inner
+def instead(x: ReplicaBatch, world: int, b: int) -> int:
+    """What stands in for a decision that cannot be carried out: the cloud, where there is a head."""
+    return CLOUD if x.seen.site[world, b].head >= 0 else HOLD
+
+
 @kernel(allocates=False)
 def pass_all(
     system: System, seen: ReplicaView, truth: Truth, stations: Ints, slot: int, strict: bool
@@ -84,7 +90,7 @@ def pass_all(
                 wrong, where = wrong + 1, world * stations.shape[1] + b
                 if strict:
                     return wrong, where
-                stations[world, b] = CLOUD if x.seen.site[world, b].head >= 0 else HOLD
+                stations[world, b] = instead(x, world, b)
     for world in range(stations.shape[0]):
         if slot < 0:
             begin_slot(p, x, world, 0)
@@ -97,13 +103,12 @@ def pass_all(
 def goes_on(system: System, x: ReplicaBatch, world: int, span: Any) -> bool:
     """Pass one slot of a world of a `Span` under its stations; False where one is not possible."""
     for b in range(span.stations.shape[1]):
-        head = x.seen.site[world, b].head >= 0
-        span.asked[world] += head
+        span.asked[world] += x.seen.site[world, b].head >= 0
         if not possible(x.seen, world, b, span.stations[world, b]):
             span.wrong[world] += 1
             if span.strict:
                 return False
-            span.stations[world, b] = CLOUD if head else HOLD
+            span.stations[world, b] = instead(x, world, b)
     pass_slot(system, x, world, span.stations[world], span.slots[world])
     span.slots[world] += 1
     return True
