@@ -184,6 +184,15 @@ def five_kinds(jobs: Sequence[dict[str, Any]], timeline: Sequence[tuple[float, b
     return data
 
 
+def apart(data: dict[str, Any]) -> dict[str, Any]:
+    """`five_kinds` with the worker of streams on a node of its own, where nobody else goes."""
+    has = {"cpu_cores": 2, "memory_bytes": "1GB"}
+    data["clusters"].append({"name": "own", "tier": 0, "nodes": [{"name": "own", "resources": has}]})
+    data["links"].append({"site": "site", "cluster": "own", "delay_s": "1ms", "over": "lan-{site}"})
+    data["workers"][0]["node"] = "own"
+    return data
+
+
 def laid(
     sharing: str,
     cable_bps: float,

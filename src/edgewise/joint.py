@@ -144,6 +144,9 @@ class JointRun:
         """Columns of the tables of `report.use`, once it has run."""
         found = dict(self.parts["streams"].outcome.use) if "streams" in self.parts else {}
         workers = [found["workers"]] if found else []
+        if "workers" in self.parts:
+            alone = self.parts["workers"].outcome.use["workers"]
+            workers.append(alone | {"work": ["services"] * len(alone["worker"])})
         if "services" in self.parts:
             workers.append(replica_use(self.scenario, self.parts["services"].sites, self.holders))
         if "graphs" in self.parts:
@@ -182,7 +185,7 @@ class JointRun:
         drawn = given.draw([self.seed])
         guests = self._guests(given, int(drawn.count[0]))
         sites = RequestSites(
-            services_at_sites(self.scenario, given, () if guests is None else guests.workers), drawn, make,
+            services_at_sites(self.scenario, given), drawn, make,
             self.seed, given.slots // given.system.frame_slots, news,
             Beside(images, self.wires, guests),
         )  # fmt: skip
@@ -197,13 +200,23 @@ class JointRun:
         return RequestsPart(sites, core)
 
     def _guests(self, given: SimulatedServices, count: int) -> Guests | None:
-        """Requests, at most so many, at workers in the cloud that streams use too, if there are any."""
-        if "streams" not in self.parts:
-            return None
+        """Requests, at most so many, at workers in the cloud, which streams use, too; None: it has a pool."""
         scenario = self.scenario
         in_cloud = cloud_workers(given.spec, scenario.topology, names_of(scenario, given.spec))
-        found: Guests | None = self.parts["streams"].host([name for each in in_cloud for name in each], count)
-        return found
+        named = [name for each in in_cloud for name in each]
+        if not named:
+            return None
+        if "streams" not in self.parts:
+            self.parts["workers"] = self._workers_alone()
+        part: StreamsPart = self.parts.get("streams") or self.parts["workers"]
+        return part.host(named, count)
+
+    def _workers_alone(self) -> StreamsPart:
+        """Workers that serve requests, and no streams."""
+        name, given = policies.deciding(self.scenario)["dispatch"], {"streams": (), "wires": self.wires}
+        return StreamsPart(
+            simulation_of(self.scenario, lambda: policies.load("dispatch", name), self.seed, **given)
+        )
 
     def _graphs(self) -> WorkPart:
         scenario, policy = self.scenario, self._chosen["split"]()

@@ -20,6 +20,7 @@ from joint_scenarios import simulate_sites
 
 SERVICE_S, SEED = 0.0391, 500
 CHANGES = {"services.slot_s": 0.02, "services.frame_s": 0.5, "duration_s": 20, "services.answers": False}
+CHANGES |= {"services.gateways": "one", "services.cloud_has": "pool"}  # as the engine of slots has it
 
 
 class Turning:

@@ -33,7 +33,7 @@ from edgewise.model.topology import Node, Resources
 from edgewise.model.work import INFERENCE, DeferrableJob
 from edgewise.sim.jobs import JobsPart
 from edgewise.testing.driven import plain
-from joint_scenarios import five_kinds, held, mixed, ran, run_of
+from joint_scenarios import apart, five_kinds, held, mixed, ran, run_of
 
 
 def test_kinds_of_work_that_share_nothing_leave_the_bytes_that_they_leave_alone() -> None:
@@ -135,7 +135,7 @@ def test_a_scale_up_pushes_a_job_out_in_the_second_in_which_a_node_with_all_five
 
 
 def test_five_kinds_that_share_nothing_leave_the_bytes_that_they_leave_alone() -> None:
-    data = five_kinds([{"cores": 1}], timeline=[])
+    data = apart(five_kinds([{"cores": 1, "memory_bytes": "2GB"}], timeline=[]))
     together = ran(data)
     for work in ("streams", "graphs", "services", "pipelines"):
         assert together[work] == ran(held(data, work))[work], work

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations, permutations
 from typing import Any
 
-from joint_scenarios import five_kinds, held, over_cables, ran, run_of
+from joint_scenarios import NODE, apart, five_kinds, held, over_cables, ran, run_of
 
 KINDS = ("streams", "services", "pipelines", "graphs", "jobs")
 MESSAGES = set(permutations(("streams", "services", "graphs"), 2))
@@ -23,15 +23,16 @@ def changed(data: dict[str, Any], **policies: Any) -> set[tuple[str, str]]:
 
 
 def test_on_links_of_their_own_and_nodes_with_room_no_kind_changes_a_byte_of_another() -> None:
-    data = five_kinds([{"cores": 1, "duration_s": 20}], timeline=[]) | {"duration_s": 60}
-    assert changed(data) == set()
+    data = apart(five_kinds([{"cores": 1, "memory_bytes": "2GB", "duration_s": 20}], timeline=[]))
+    assert changed(data | {"duration_s": 60}) == set()
 
 
 def test_on_nodes_without_room_jobs_are_changed_by_who_takes_of_nodes_and_change_nobody() -> None:
-    """Both want the memory that a worker leaves of its node; it is there with streams and without."""
-    jobs = [{"cores": 3, "memory_bytes": "3GB", "duration_s": 20}] * 2  # the cloud has no room
+    """All want a node's whole memory. First replicas stand where streams' workers leave most of it."""
+    jobs = [{"cores": 3, "memory_bytes": NODE["memory_bytes"], "duration_s": 20}] * 2  # the cloud has no room
     data = five_kinds(jobs, timeline=[]) | {"duration_s": 60}
-    assert changed(data) == {(work, "jobs") for work in ("services", "pipelines", "graphs")}
+    others = {(work, "jobs") for work in ("streams", "services", "pipelines", "graphs")}
+    assert changed(data) == others | {("streams", "services")}
 
 
 def test_on_one_cable_messages_change_each_other_and_flows_change_messages() -> None:

@@ -152,7 +152,7 @@ def test_a_request_is_dropped_that_has_lost_three_replicas():
     sites.cores[0].shadow = None
     for n in range(sites.system.nodes):
         sites.fail_node(n)
-    sites.queues.replicas["cloud-sorting"].up = False  # all are lost, and nobody has heard of it
+    sites.queues.replicas["sorting@cloud"].up = False  # all are lost, and nobody has heard of it
     sites.advance(4.0)
     rows = sites.rows[(sites.rows.service == 2) & (sites.rows.arrival_s > 3.0)]
     rows = rows[rows.arrival_s < 3.3]

@@ -56,6 +56,7 @@ def check(
     out.print(f"{took(loaded.duration_s)}; {nodes} nodes, {sites} sites")
     _deciding(loaded, work, chosen)
     _capacity(found.lines())
+    _in_cloud(found)
     _ways(loaded)
     _serving(found)
     if "graphs" in loaded.spec.holds:
@@ -96,6 +97,21 @@ def _capacity(lines: list[CapacityLine]) -> None:
             rows.append((f"and {len(listed) - ROWS} more", *[""] * (len(rows[0]) - 1)))
         held_by = ("workers hold",) if kind == "node" else ()
         show((HEADINGS[kind], "has", *held_by, "asked for, at best"), rows)
+
+
+def _in_cloud(found: Checked) -> None:
+    """What requests of services meet in the cloud; and which workers are not there."""
+    met, services = found.in_cloud(), found.scenario.spec.services
+    pooled = [name for name, workers in met.items() if not workers]
+    for name, workers in met.items():
+        if workers:
+            _say(f"in the cloud, requests of {name} meet {len(workers)} named workers, each with its queue")
+    if pooled and services is not None:
+        shown = ", ".join(pooled[:NAMED]) + (f" and {len(pooled) - NAMED} more" if pooled[NAMED:] else "")
+        _say(f"in the cloud, requests of {shown} meet a pool: as many replicas as fit {services.cloud}")
+    if idle := found.scenario.idle:
+        variants = ", ".join(dict.fromkeys(worker.variant for worker in idle))
+        _say(f"nothing streams: {len(idle)} workers of {variants} are not there, and hold nothing")
 
 
 def _ways(scenario: Scenario) -> None:

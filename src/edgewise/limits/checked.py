@@ -15,7 +15,9 @@ from edgewise.limits.reach import Reach, reach_of
 from edgewise.limits.rooms import SAID, NodeRoom, amount, rooms_of
 from edgewise.limits.words import Limit, ordered
 from edgewise.model.scenario import Scenario
+from edgewise.model.services import cloud_workers
 from edgewise.report.summary import rate
+from edgewise.workloads.services import names_of
 
 LINES = 4  # limits that are described
 OVER = 1.0 + 1e-3  # share of a capacity beyond which nobody can serve everything
@@ -208,11 +210,22 @@ class Checked:
         served = self.reach is None or bool(self.reach.served().any(axis=1).all())
         return served and not described.too_large(self.scenario, self.rooms)
 
+    def in_cloud(self) -> dict[str, tuple[str, ...]]:
+        """The workers in the cloud that requests of each service meet; none: they meet a pool."""
+        if (spec := self.scenario.spec.services) is None:
+            return {}
+        names = names_of(self.scenario, spec)
+        if spec.gateways == "one":
+            return dict.fromkeys(names, ())
+        return dict(zip(names, cloud_workers(spec, self.scenario.topology, names), strict=True))
+
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
         return {
             "scenario": self.scenario.name,
             "servable": self.servable,
+            "in_cloud": {name: list(workers) or "pool" for name, workers in self.in_cloud().items()},
+            "idle_workers": [worker.name for worker in self.scenario.idle],
             "capacity": [line._asdict() for line in self.lines()],
             "serving": [each._asdict() for each in self.serving()],
             "unserved": [limit.as_json() for limit in self.unserved],

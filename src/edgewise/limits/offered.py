@@ -12,6 +12,7 @@ from edgewise.limits.reach import Reach
 from edgewise.limits.requests import AskedRequests, requests_of
 from edgewise.limits.rooms import NodeRoom
 from edgewise.model.scenario import Scenario
+from edgewise.model.services import cloud_workers
 from edgewise.model.ways import Routes, routes_of
 
 MOST_OPTIONS = 60_000  # beyond them the least load is not sought
@@ -116,9 +117,9 @@ def _services(
             if free > 0.0:
                 places[node.name] = (number, found.resource("node", node.name, free))
     cloud = [c.name for c in topology.clusters].index(spec.cloud)
-    in_cloud = {node.name for node in topology.clusters[cloud].nodes}
-    for s, name in enumerate(asked.names):
-        workers = [w for w in topology.workers if w.variant == name and w.node in in_cloud]
+    for s, (name, workers) in enumerate(
+        zip(asked.names, cloud_workers(spec, topology, asked.names), strict=True)
+    ):
         known = (
             found.names.index(f"{name} at {spec.cloud}") if f"{name} at {spec.cloud}" in found.names else -1
         )

@@ -8,8 +8,7 @@ dataclasses, or says everything that is wrong with it. Forbidden here: I/O
 import math
 import re
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,16 +22,18 @@ from edgewise.model.build import (
     check_applications,
     fits,
 )
+from edgewise.model.dotted import assigned
 from edgewise.model.grammar.pipelines import GraphSpec
 from edgewise.model.grammar.places import CatalogSpec
 from edgewise.model.grammar.scenario import MOVED_POLICIES, Library, ScenarioSpec, resolve
 from edgewise.model.grammar.services import ApplicationSpec, ArrivalsSpec
 from edgewise.model.pipelines import check_pipelines
-from edgewise.model.problems import Problems, explain, listed, nearest, shown, unique
-from edgewise.model.services import check_services, one_cloud
+from edgewise.model.problems import Problems, explain, listed, shown, unique
+from edgewise.model.services import workers_used
+from edgewise.model.services_fit import check_services, one_cloud
 from edgewise.model.sources import Source, build_sources
 from edgewise.model.topologies import generate
-from edgewise.model.topology import KINDS, Catalog, Change, Resources, Topology
+from edgewise.model.topology import KINDS, Catalog, Change, Resources, Topology, Worker
 from edgewise.model.ways import check_shared
 from edgewise.model.work import Edge, Jobs, Task, TaskGraph, build_jobs
 
@@ -182,6 +183,7 @@ class Scenario:
         jobs: deferrable jobs; None where it holds none.
         graphs: split models, which servers of the topology share.
         sharing: what messages of streams on one link do to each other: "none", "fifo" or "ps".
+        idle: workers that it names and nobody uses, as nothing streams: they are not there and hold nothing.
     """
 
     name: str
@@ -200,6 +202,7 @@ class Scenario:
     jobs: Jobs | None = None
     graphs: tuple[GraphSpec, ...] = ()
     sharing: str = "none"
+    idle: tuple[Worker, ...] = ()
 
 
 def parse_scenario(data: Any, where: str, library: Library | None = None) -> Scenario:
@@ -254,7 +257,12 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
     if spec.services is not None and not problems:
         services = one_cloud(spec.services, topology)
         spec = spec.model_copy(update={"services": services})
-        check_services(services, catalog, topology, problems)
+        check_services(services, catalog, topology, spec.streams is not None, problems)
+    idle: tuple[Worker, ...] = ()
+    if spec.streams is None and not problems:
+        used = workers_used(spec.services, topology)
+        idle = tuple(worker for worker in topology.workers if worker not in used)
+        topology = replace(topology, workers=used)
     jobs = None if spec.jobs is None else build_jobs(spec.jobs, spec.duration_s, topology.nodes, problems)
     check_graphs(spec.graphs or (), problems)
     if not problems:
@@ -284,6 +292,7 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
         jobs=jobs,
         graphs=spec.graphs or (),
         sharing=spec.sharing,
+        idle=idle,
     )
 
 
@@ -306,7 +315,6 @@ def _steps(spec: ArrivalsSpec, duration_s: float) -> tuple[tuple[float, float], 
     return tuple((k * PATTERN_STEP_S, rates[k % len(rates)]) for k in range(count))
 
 
-FREE = ("mix", "shapes")  # mappings whose keys are names that the user chooses
 INSTEAD = {
     "streams.arrivals.pattern": "clients_per_min",
     "streams.arrivals.clients_per_min": "pattern",
@@ -334,7 +342,7 @@ def set_paths(data: Any, settings: Mapping[str, Any], where: str, library: Libra
             raise ScenarioError(listed(where, problems))
         parts = re.sub(r"\[(\d+)\]", r".\1", path).split(".")
         try:
-            data = _assign(data, spec.model_dump(mode="json"), written, parts, value)
+            data = assigned(data, spec.model_dump(mode="json"), written, parts, value)
         except KeyError as error:
             old = path.removeprefix("services.")
             why = f"is now 'policies.{MOVED_POLICIES[old]}'" if old in MOVED_POLICIES else error.args[0]
@@ -342,53 +350,3 @@ def set_paths(data: Any, settings: Mapping[str, Any], where: str, library: Libra
         if path in INSTEAD and value is not None:
             data["streams"]["arrivals"].pop(INSTEAD[path], None)
     return data
-
-
-def _assign(given: Any, full: Any, written: Any, parts: list[str], value: Any) -> Any:
-    """A copy of `given` with `value` at `parts`.
-
-    Args:
-        given: as the user wrote it.
-        full: the same part with every default.
-        written: the same part with what is used from files written out.
-    """
-    if not parts:
-        return value
-    if isinstance(full, list) and len(full) == 1 and _find(full, parts[0]) is None and parts[0] in full[0]:
-        parts = ["0", *parts]
-    key, rest = parts[0], parts[1:]
-    if not isinstance(given, type(full)) or full is None:
-        given = full
-    if _find(full, key) is None and _find(written, key) is not None:
-        given = full = written
-    at = _find(full, key)
-    if at is None:
-        raise KeyError(f"unknown key {key!r}; {nearest(key, _keys(full) + _keys(written))}")
-    copy = deepcopy(given)
-    child = given[at] if _find(given, key) is not None else full[at]
-    inner = _find(written, key)
-    if rest and key in FREE:
-        copy[at] = {**child, ".".join(rest): value}  # names that the user chose may have dots
-    else:
-        copy[at] = _assign(child, full[at], None if inner is None else written[inner], rest, value)
-    return copy
-
-
-def _find(part: Any, key: str) -> Any:
-    """Where `key` is in a mapping or a list, None when it is not there."""
-    if isinstance(part, dict):
-        return key if key in part else None
-    if not isinstance(part, list):
-        return None
-    if key.isdigit():
-        return int(key) if int(key) < len(part) else None
-    return next(
-        (i for i, entry in enumerate(part) if isinstance(entry, dict) and entry.get("name") == key), None
-    )
-
-
-def _keys(part: Any) -> list[str]:
-    if isinstance(part, dict):
-        return list(part)
-    entries = part if isinstance(part, list) else []
-    return [str(entry["name"]) for entry in entries if isinstance(entry, dict) and "name" in entry]

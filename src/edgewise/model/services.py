@@ -19,10 +19,8 @@ from edgewise.model.grammar.services import (
     ServicesSpec,
     TracedRequestsSpec,
 )
-from edgewise.model.kinds import meant, places_named
 from edgewise.model.orchestration import System
-from edgewise.model.problems import known, unique
-from edgewise.model.topology import Catalog, Node, Profile, Resources, Topology, have_room
+from edgewise.model.topology import Catalog, Node, Profile, Resources, Topology, Worker, have_room
 from edgewise.model.work import variant_holds
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ class Services:
         names: (S,) services, called like their variants.
         nodes: (N,) names.
         clusters: (N + 1,) index of each station's cluster in the topology.
-        cloud: (S,) workers of each service in the cloud.
+        cloud: (S,) workers of each service in the cloud; none where that is a pool.
         holds: (S,) what a replica holds while it lives.
         service_s: (S,) mean time on a replica, by the variant's profile at its largest payload.
         least_s: (S,) time that nine of ten requests take at least, of those with the least payload.
@@ -74,11 +72,16 @@ def services_of(scenario: "Scenario") -> Services | None:
     """The services of a scenario, to be run live; None when it has none.
 
     Raises:
-        ScenarioError: one is no variant of the catalog, so that nothing can serve it.
+        ScenarioError: one is no variant of the catalog, so that nothing can serve it, or the cloud is a pool.
     """
     spec, topology = scenario.spec.services, scenario.topology
     if spec is None:
         return None
+    if spec.cloud_has == "pool":
+        raise ScenarioError(
+            f"{scenario.name}: services.cloud_has: 'pool' is simulated only; to run it live, write 'workers' "
+            f"and a worker of each service in {spec.cloud!r}"
+        )
     offered = [service for service in spec.offered if isinstance(service, ServiceSpec)]
     for i, service in enumerate(spec.offered):
         if isinstance(service, PlainServiceSpec):
@@ -113,10 +116,20 @@ def _nine_of_ten_s(profile: Profile) -> float:
 def cloud_workers(
     spec: ServicesSpec, topology: Topology, variants: Sequence[str]
 ) -> tuple[tuple[str, ...], ...]:
-    """(V,) workers of each variant in the cloud."""
+    """(V,) workers of each variant in the cloud that requests meet; none where they meet a pool."""
     there = {node.name for node in topology.nodes if node.cluster == spec.cloud}
-    mine = [worker for worker in topology.workers if worker.node in there]
+    named = spec.cloud_has != "pool"
+    mine = [worker for worker in topology.workers if named and worker.node in there]
     return tuple(tuple(w.name for w in mine if w.variant == variant) for variant in variants)
+
+
+def workers_used(spec: ServicesSpec | None, topology: Topology) -> tuple[Worker, ...]:
+    """Workers that requests of services use; where nothing streams, nobody else uses any."""
+    if spec is None:
+        return ()
+    offered = [each.variant for each in spec.offered if isinstance(each, ServiceSpec)]
+    named = {name for each in cloud_workers(spec, topology, offered) for name in each}
+    return tuple(worker for worker in topology.workers if worker.name in named)
 
 
 def system_of(spec: ServicesSpec, catalog: Catalog, topology: Topology) -> System:
@@ -298,105 +311,3 @@ def _deviation(spec: ServicesSpec, catalog: Catalog) -> float:
         return spec.service_deviation
     variants = [service.variant for service in spec.offered if isinstance(service, ServiceSpec)]
     return max((catalog.variant(name).profile.deviation for name in variants), default=0.0)
-
-
-def one_cloud(spec: ServicesSpec, topology: Topology) -> ServicesSpec:
-    """The same with the name of the cloud's cluster, where a kind is named that has one alone."""
-    found = meant(spec.cloud, topology.clusters)
-    return spec.model_copy(update={"cloud": found[0].name}) if len(found) == 1 else spec
-
-
-def check_services(spec: ServicesSpec, catalog: Catalog, topology: Topology, problems: list[str]) -> None:
-    """Names exist, services reserve something, the cloud serves all, first replicas fit: else problems."""
-    before = len(problems)
-    if len(found := places_named("services.cloud", "cluster", spec.cloud, topology.clusters, problems)) > 1:
-        names = ", ".join(cluster.name for cluster in found[:3])
-        problems.append(f"services.cloud: {spec.cloud!r} stands for {len(found)} clusters; name one: {names}")
-    if len(problems) > before:
-        return
-    if len(topology.clusters) == 1:
-        problems.append("services: there is only the cloud; add a cluster whose nodes take replicas")
-    for i, service in enumerate(spec.offered):
-        if isinstance(service, ServiceSpec):
-            where = f"services.offered[{i}].variant"
-            _check_variant(where, service.variant, spec, catalog, topology, problems)
-    if len(problems) > before:
-        return
-    unique("services.offered", service_names(spec, catalog), problems)
-    if not spec.answers and answers_of(spec, catalog).any():
-        problems.append("services.answers: is false, so answers have no answer_bytes; remove one of the two")
-    system = system_of(spec, catalog, topology)
-    _check_room(spec, catalog, system, problems)
-    _check_images(topology, spec.cloud, system, problems)
-
-
-def _check_variant(
-    where: str,
-    name: str,
-    spec: ServicesSpec,
-    catalog: Catalog,
-    topology: Topology,
-    problems: list[str],
-) -> None:
-    before = len(problems)
-    known(where, "variant", name, [variant.name for variant in catalog.variants], problems)
-    if len(problems) > before:
-        return
-    needs = catalog.variant(name).resources
-    if not (needs.cpu_cores > 0 and needs.memory_bytes > 0):
-        problems.append(f"{where}: {name!r} needs cpu_cores and memory_bytes above 0 in its resources")
-    if name in {model.task for model in catalog.models}:
-        problems.append(f"{where}: {name!r} is also a task; rename one, for clients name either in a URL")
-    places = {node.name: node.cluster for node in topology.nodes}
-    mine = [places[worker.node] for worker in topology.workers if worker.variant == name]
-    if spec.cloud not in mine:
-        problems.append(
-            f"{where}: no worker of {name!r} in the cloud; add {{variant: {name}, cluster: {spec.cloud}}}"
-        )
-    if any(cluster != spec.cloud for cluster in mine):
-        problems.append(
-            f"{where}: workers outside the cloud; remove them, replicas of {name!r} take their place"
-        )
-
-
-def _check_room(spec: ServicesSpec, catalog: Catalog, system: System, problems: list[str]) -> None:
-    """A replica fits some node and a machine of the cloud, and so do the first ones that are asked for."""
-    first = int(system.first_machine[1])
-    held = (
-        ("bytes", system.service_memory_bytes, system.memory_bytes),
-        ("cores", system.replica_cpu_cores, system.cpu_cores),
-    )
-    k = 0
-    for i, service in enumerate(plain(spec, catalog)):
-        mine = slice(k, k + (service.count or 1))
-        k = mine.stop
-        for what, needs, has in held:
-            most = has[first:].max(), has[:first].max()
-            if not have_room(needs[mine].max(), min(most), min(most)):
-                problems.append(
-                    f"services.offered[{i}]: a replica of {service.name!r} holds {needs[mine].max():g} "
-                    f"{what}, nodes have up to {most[0]:g}, machines of the cloud {most[1]:g}; "
-                    "give both as much"
-                )
-        placed, wanted = system.initial[:, mine].sum(axis=0), service.initial
-        if spec.initial_share is None and (placed < wanted).any():
-            problems.append(
-                f"services.offered[{i}].initial: {placed.min()} of {wanted} replicas of "
-                f"{service.name!r} fit the nodes; lower it or give nodes more of what they hold"
-            )
-
-
-def _check_images(topology: Topology, cloud: str, system: System, problems: list[str]) -> None:
-    """All images fit the disks of the cloud, those of the first replicas the disks of their nodes."""
-    images = float(system.layer_bytes.sum())
-    if images > system.disk_bytes[0]:
-        problems.append(
-            f"clusters.{cloud}: all images are {images:g} bytes; give its nodes as much storage_bytes"
-        )
-    node_images = (system.initial @ system.needs_layer > 0) @ system.layer_bytes
-    nodes = [node.name for node in topology.nodes if node.cluster != cloud]
-    for n in np.flatnonzero(node_images > system.disk_bytes[1:]):
-        problems.append(
-            f"clusters.nodes: images of the first replicas on {nodes[n]!r} are {node_images[n]:g} bytes; "
-            "give it more storage_bytes"
-        )

@@ -13,6 +13,8 @@ def published(scenario: Scenario, work: str) -> tuple[str, ...]:
         found.append("streams.gateways: one")
     if work == "services" and (services := spec.services) is not None:
         found += ["services.gateways: one"] if services.gateways == "one" else []
+        if services.cloud_has == "pool" and services.gateways != "one":
+            found.append("services.cloud_has: pool")
         found += [] if services.answers else ["services.answers: false"]
         found += [] if services.returns_cores else ["services.returns_cores: false"]
     if work == "pipelines" and not spec.reservations.capped:

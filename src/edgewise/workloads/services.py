@@ -7,7 +7,7 @@ every policy.
 """
 
 import csv
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,11 +108,8 @@ def simulated_services(scenario: Scenario) -> SimulatedServices:
 PROFILED = 2**31 - 1  # the seed of the requests by which services are known beforehand; nobody runs it
 
 
-def services_at_sites(scenario: Scenario, given: SimulatedServices, shared: Container[str] = ()) -> Services:
-    """Services as the cores of sites know them; `shared`: workers that they have in the cloud.
-
-    Those that have none there have as many replicas in the cloud as there is room for.
-    """
+def services_at_sites(scenario: Scenario, given: SimulatedServices) -> Services:
+    """Services as the cores of sites know them."""
     spec, topology, names = given.spec, scenario.topology, names_of(scenario, given.spec)
     clusters = [cluster.name for cluster in topology.clusters]
     nodes = [node for node in topology.nodes if node.cluster != spec.cloud]
@@ -129,9 +126,7 @@ def services_at_sites(scenario: Scenario, given: SimulatedServices, shared: Cont
         names=tuple(names),
         nodes=tuple(node.name for node in nodes),
         clusters=tuple(clusters.index(name) for name in [spec.cloud, *(node.cluster for node in nodes)]),
-        cloud=tuple(
-            tuple(name for name in each if name in shared) for each in cloud_workers(spec, topology, names)
-        ),
+        cloud=cloud_workers(spec, topology, names),
         holds=tuple(map(Resources, system.service_cpu_cores.tolist(), system.service_memory_bytes.tolist())),
         service_s=service_s,
         least_s=np.array([np.quantile(each, 0.1) if each.size else 0.0 for each in of_each]),

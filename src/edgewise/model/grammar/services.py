@@ -50,7 +50,8 @@ class ServiceSpec(Spec):
     """A service: a variant whose replicas come and go. It is called by the variant's name."""
 
     variant: Name = Field(
-        description="Name of the variant, and of the service; a worker of it is needed in the cloud."
+        description="Name of the variant, and of the service; a worker of it is needed in the cloud, unless "
+        "that has a pool."
     )
     deadline_s: Seconds = Field(description="Live: deadline of requests that state none, s.")
     image_bytes: Bytes | None = Field(
@@ -170,6 +171,13 @@ class ServicesSpec(Spec):
 
     cloud: Name = Field(
         description="Cluster whose `workers` serve what nodes cannot; replicas run on all other clusters."
+    )
+    cloud_has: Literal["workers", "pool"] | None = Field(
+        default=None,
+        description="What requests meet there. 'workers': the named `workers` of their variant, each with "
+        "its queue, which streams use, too. 'pool': as many replicas as it has room for, simulated only. "
+        "Left out: workers for services that are variants, as live, and a pool for plain services; simulated "
+        "with `gateways: one`, a pool for all, as KaiS is published.",
     )
     offered: tuple[Offered, ...] = Field(
         min_length=1, description="What requests ask for: variants of the catalog, or plain services."

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.dispatch.state import State, Weights, weigh
+from edgewise.core.dispatch.state import State
 from edgewise.core.place import (
     MovePipeline,
     PipelineEnded,
@@ -262,25 +262,12 @@ class StreamsPart(Bystander):
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
 
-    def host(self, names: Sequence[str], count: int) -> Guests | None:
-        """Requests, at most so many, at workers of these names to which a stream could be bound at first.
-
-        Returns:
-            None: there is no such worker.
-        """
+    def host(self, names: Sequence[str], count: int) -> Guests:
+        """Requests, at most so many, at workers of these names."""
         run, world = self.simulation, self.simulation.world
-        rest, found = {world.worker_names.index(name) for name in names}, list[int]()
-        known, weighed = State.of(run.core.view()), Weights.of(world.workers)
-        for i in range(len(run.trace) if rest else 0):
-            weigh(known, run.rows.item(i), weighed)
-            found += [w for w in rest if weighed.feasible[w]]
-            if not (rest := rest.difference(found)):
-                break
-        if not found:
-            return None
-        nodes = {world.worker_names[w]: world.node_names[int(world.node[w])] for w in found}
-        names_of = {world.worker_names[w]: w for w in found}
-        return Guests(run.carrier, count, names_of, nodes, known.real, run.measured_requests)
+        at = {name: world.worker_names.index(name) for name in names}
+        nodes = {name: world.node_names[int(world.node[w])] for name, w in at.items()}
+        return Guests(run.carrier, count, at, nodes, State.of(run.core.view()).real, run.measured_requests)
 
     def advance(self, to_s: float) -> None:
         """Take all events before a time."""
