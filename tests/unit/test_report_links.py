@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import edgewise as ew
 from edgewise import cli
+from edgewise.cli import verbs
 from edgewise.model.topology import WayTable
 from edgewise.report import summary as links
 from edgewise.report.schema import STREAMS
@@ -117,7 +118,7 @@ def test_peaks_are_exact(spans):
 
 def test_the_warning_comes_first_and_is_in_summary_and_report(scenario, tmp_path, monkeypatch):
     few = narrow(scenario, 1e6)
-    monkeypatch.setattr(cli.verbs, "load", lambda name, changes: few)
+    monkeypatch.setattr(verbs, "load", lambda name, changes: few)
     for command in (
         ["simulate", "tiny", "--seeds", "0"],
         ["compare", "tiny", "--policies", "closest,cheaper"],

@@ -19,6 +19,7 @@ from edgewise.model.problems import nearest, unique
 from edgewise.model.services import free_of
 from edgewise.model.topology import Catalog, Topology
 from edgewise.model.values import most_of
+from edgewise.model.ways import plain
 from edgewise.model.work import Edge, Task, TaskGraph
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def network_on(topology: Topology, catalog: Catalog, shared: bool = True) -> Net
                 f"{where}: shared is 'each', flows of pipelines take one bandwidth for both directions; "
                 "write shared: both"
             )
-    over = [name for link in links for name in link.over]
+    over = [name for link in links for name in plain(link.over)]
     if twice := next((name for name in over if over.count(name) > 1), None):
         raise ScenarioError(
             f"links: cable {twice!r} carries two links between nodes, whose flows together might exceed it; "

@@ -3,9 +3,10 @@
 Forbidden here: I/O, and stopping at the first problem: they are collected in a list.
 
 Routes are a lens on a topology, for runs in which messages share links: directed links, each with its own
-rate, and routes as lists of them. Every cable is two links, one each way, or one for both directions. A way
-that runs over no cable has its own. In a generated topology every site has two to its network, and every
-cluster two, as fast as the fastest way over them.
+rate, and routes as lists of them. Every cable is two links, one each way, or one for both directions; a way
+that takes a cable from its far end sends payloads where others send answers. A way over no cable has its own.
+In a generated topology every site has two to its network, and every cluster two, as fast as the fastest way
+over them.
 """
 
 import math
@@ -17,11 +18,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.model.grammar.places import OWN, SITE, LinkSpec
+from edgewise.model.grammar.places import AGAINST, OWN, SITE, LinkSpec
 from edgewise.model.grammar.scenario import ScenarioSpec
 from edgewise.model.kinds import kinds, meant, names_of, places_named
 from edgewise.model.problems import Problems, known, nearest
 from edgewise.model.topology import Cable, Cluster, Link, Site, Topology, Way, WayTable
+
+
+def plain(over: Sequence[str]) -> tuple[str, ...]:
+    """Names of cables, whichever end they are taken from."""
+    return tuple(name.removeprefix(AGAINST) for name in over)
 
 
 def build_cables(specs: Sequence[LinkSpec], sites: Sequence[Site], problems: Problems) -> dict[str, Cable]:
@@ -47,7 +53,7 @@ def check_over(
 ) -> None:
     """Links run over cables that there are, each once, and have no figures that are the cables'."""
     for i, spec in enumerate(specs):
-        over = spec.over or ()
+        over = plain(spec.over or ())
         where = f"links[{i}].over"
         for name in dict.fromkeys(over):
             if over.count(name) > 1:
@@ -74,7 +80,7 @@ def unused_cables(spec: ScenarioSpec, topology: Topology) -> list[str]:
     """Cables that nothing runs over, as they are declared, in words."""
     names = [link.name for link in spec.links or () if link.name is not None]
     laid = [way.over for way in topology.ways] + [link.over for link in topology.links] if names else []
-    used = {name for over in laid for name in over}
+    used = {name for over in laid for name in plain(over)}
     sites = [site.name for site in topology.sites]
     return [
         f"links: nothing runs over cable {name!r}; remove it, or name it in `over`"
@@ -90,7 +96,7 @@ def _way(spec: LinkSpec, site: Site, cluster: str, cables: dict[str, Cable]) -> 
         site.name, cluster, spec.delay_s, spec.deviation_s, spec.bandwidth_bps, over, spec.shared == "both",
         spec.buffer_bytes or math.inf,
     )  # fmt: skip
-    laid = [cables[name] for name in over if name in cables]
+    laid = [cables[name] for name in plain(over) if name in cables]
     if not laid:
         return way
     return replace(
@@ -173,7 +179,7 @@ def build_links(
 
 def _laid(link: Link, over: tuple[str, ...], cables: dict[str, Cable]) -> Link:
     """A link between two ends over cables: the least of their bandwidths, in each direction."""
-    laid = [cables[name] for name in over if name in cables]
+    laid = [cables[name] for name in plain(over) if name in cables]
     bps = min((cable.bandwidth_bps for cable in laid), default=link.bandwidth_bps)
     return replace(link, bandwidth_bps=bps, shared=True, over=over)
 
@@ -195,6 +201,7 @@ def check_shared(spec: ScenarioSpec, topology: Topology, problems: Problems) -> 
 
 # Names of the links of a cable.
 EACH, BOTH = ("up", "down"), ("both",)
+NOWHERE = -1  # behind the last link of a route
 
 
 class Routes(NamedTuple):
@@ -205,7 +212,7 @@ class Routes(NamedTuple):
         rate_bps, buffer_bytes: (L,)
         link: (R, K) links of each route in order; -1 where it has fewer.
         before: (R, K) share of the route's delay that lies before each of its links.
-        back: (L,) whether what goes back has it for itself.
+        back: (L,) whether what goes back has it for itself; of no cable that some take from its far end.
         between: the routes from one node or cluster to another, where a link between them runs over cables.
     """
 
@@ -227,24 +234,24 @@ def routes_of(topology: Topology) -> Routes:
     cables, way, delay_s = _table(topology) if isinstance(topology.ways, WayTable) else _links_laid(topology)
     laid, count = [link for link in topology.links if link.over], len(way)
     number = {cable.name: n for n, cable in enumerate(cables)}
-    over = _padded([[number[name] for name in link.over] for link in laid], -1).astype(np.int64)
+    over = _padded([[_numbered(name, number) for name in link.over] for link in laid], NOWHERE)
     width = max(way.shape[1], over.shape[1])
     way, delay_s = (
         np.concatenate([_wide(a, width, fill), _wide(b, width, fill)])
-        for a, b, fill in ((way, over, -1), (delay_s, np.zeros(over.shape), 0.0))
+        for a, b, fill in ((way, over.astype(np.int64), NOWHERE), (delay_s, np.zeros(over.shape), 0.0))
     )
-    back = _turned(way)
+    back = _turned(way != NOWHERE)
     back_s = np.take_along_axis(delay_s, np.where(back >= 0, back, 0), axis=1)
-    turned = np.where(back >= 0, np.take_along_axis(way, np.where(back >= 0, back, 0), axis=1), -1)
+    turned = np.where(back >= 0, np.take_along_axis(way, np.where(back >= 0, back, 0), axis=1), NOWHERE)
     links = np.array([1 if cable.shared else 2 for cable in cables], dtype=np.int64)
     last = np.cumsum(links) - 1  # of each cable: the link back
-    there = np.where(way >= 0, (last - links + 1)[way], -1)
-    home = np.where(turned >= 0, last[turned], -1)
-    there_share, home_share = _before(delay_s), _before(np.where(turned >= 0, back_s, 0.0))
+    there, home = _directed(way, last - links + 1, last), _directed(turned, last, last - links + 1)
+    there_share, home_share = _before(delay_s), _before(np.where(back >= 0, back_s, 0.0))
     between: dict[tuple[str, str], int] = {}
     for n, link in enumerate(laid):
         between[link.ends[::-1]] = 2 * count + len(laid) + n
         between[link.ends] = 2 * count + n
+    one_way = (links == 2) & ~np.isin(np.arange(len(cables)), NOWHERE - 1 - way[way < NOWHERE])
     return Routes(
         tuple(f"{cable.name}:{way}" for cable in cables for way in (BOTH if cable.shared else EACH)),
         np.repeat([cable.bandwidth_bps for cable in cables], links),
@@ -252,8 +259,19 @@ def routes_of(topology: Topology) -> Routes:
         np.concatenate([there[:count], home[:count], there[count:], home[count:]]),
         np.concatenate([there_share[:count], home_share[:count], there_share[count:], home_share[count:]]),
         between,
-        (np.repeat(links, links) == 2) & (np.arange(links.sum()) == np.repeat(last, links)),
+        np.repeat(one_way, links) & (np.arange(links.sum()) == np.repeat(last, links)),
     )
+
+
+def _numbered(name: str, number: Mapping[str, int]) -> int:
+    """A cable of a way: its number, or below `NOWHERE` the number of one that is taken from its far end."""
+    return number[name] if not name.startswith(AGAINST) else NOWHERE - 1 - number[name.removeprefix(AGAINST)]
+
+
+def _directed(way: Ints, first: Ints, second: Ints) -> Ints:
+    """(W, K) the first link of each cable of a way, the second of those taken from their far end, else -1."""
+    found = np.where(way >= 0, first[np.maximum(way, 0)], NOWHERE)
+    return np.where(way < NOWHERE, second[np.maximum(NOWHERE - 1 - way, 0)], found)
 
 
 def levels(links: int, routes: Ints) -> tuple[Ints, Bools]:
@@ -304,21 +322,21 @@ def _links_laid(topology: Topology) -> tuple[list[Cable], Ints, Floats]:
     ways, delays = [], []
     for way in topology.ways:
         over = way.over or (f"{way.site}-{way.cluster}",)
-        for name in over:
+        for name in plain(over):
             if name not in number:
                 number[name] = len(cables)
                 own = Cable(name, way.bandwidth_bps, buffer_bytes=way.buffer_bytes, shared=way.shared)
                 cables.append(named[name] if way.over else own)
-        own_s = [named[name].delay_s for name in over] if way.over else [0.0]
+        own_s = [named[name].delay_s for name in plain(over)] if way.over else [0.0]
         own_s[-1] = way.delay_s - math.fsum(own_s[:-1])
-        ways.append([number[name] for name in over])
+        ways.append([_numbered(name, number) for name in over])
         delays.append(own_s)
     for link in topology.links:
-        for name in link.over:
+        for name in plain(link.over):
             if name not in number:
                 number[name] = len(cables)
                 cables.append(named[name])
-    return cables, _padded(ways, -1).astype(np.int64), _padded(delays, 0.0)
+    return cables, _padded(ways, NOWHERE).astype(np.int64), _padded(delays, 0.0)
 
 
 def _padded(rows: Sequence[Sequence[float]], fill: float) -> Floats:
@@ -330,10 +348,10 @@ def _wide(rows: Any, width: int, fill: float) -> Any:
     return np.pad(rows, ((0, 0), (0, width - rows.shape[1])), constant_values=fill)
 
 
-def _turned(way: Ints) -> Ints:
+def _turned(there: Bools) -> Ints:
     """(W, K) where each entry of a route counted from its other end is, -1 beyond it."""
-    count = (way >= 0).sum(axis=1, keepdims=True)
-    return np.asarray(np.maximum(count - 1 - np.arange(way.shape[1]), -1))
+    count = there.sum(axis=1, keepdims=True)
+    return np.asarray(np.maximum(count - 1 - np.arange(there.shape[1]), -1))
 
 
 def _before(delay_s: Floats) -> Floats:

@@ -23,6 +23,7 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.world import link_arrays
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import WayTable
+from edgewise.model.ways import plain
 from edgewise.report.schema import WORK
 from edgewise.workloads.generate import most_load_bps
 from edgewise.workloads.sources import sources_load_bps
@@ -317,6 +318,6 @@ def _carried(scenario: Scenario) -> dict[str, float]:
     cables = {cable.name: cable.bandwidth_bps for cable in topology.cables}
     found: dict[str, dict[str, float]] = {site.name: {} for site in topology.sites}
     for way in topology.ways:
-        first = way.over[0] if way.over else f"{way.site} → {way.cluster}"
+        first = plain(way.over)[0] if way.over else f"{way.site} → {way.cluster}"
         found[way.site][first] = cables[first] if way.over else way.bandwidth_bps
     return {site: sum(rates.values()) for site, rates in found.items()}

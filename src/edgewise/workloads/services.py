@@ -39,6 +39,7 @@ from edgewise.model.services import (
 )
 from edgewise.model.topology import Resources, Way
 from edgewise.model.values import most_of
+from edgewise.model.ways import plain
 from edgewise.workloads.requests import first_services, generate, pattern_of, service_needs
 
 WHOLE = 1e-6  # a quotient is a whole number within this
@@ -173,7 +174,7 @@ def _links(scenario: Scenario, spec: ServicesSpec) -> list[str]:
     if scenario.sharing != "none":
         return problems
     instead, sites = "or write `sharing: fifo`, with which links may be any", scenario.topology.sites
-    cables = {(way.site, way.over) for way in lan}
+    cables = {(way.site, plain(way.over)) for way in lan}
     if len({over for _, over in cables}) < len(sites) or len(cables) > len(sites) or (() in _over(lan)):
         problems.append(
             'links: simulated, all nodes share one cable of each site; add `over: "lan-{site}"` to each '
@@ -208,7 +209,7 @@ def _unequal(scenario: Scenario, lan: Sequence[Way], wan: Sequence[Way]) -> list
 
 
 def _over(ways: Iterable[Way]) -> set[tuple[str, ...]]:
-    return {way.over for way in ways}
+    return {plain(way.over) for way in ways}
 
 
 def _values(numbers: Iterable[float]) -> str:

@@ -176,10 +176,12 @@ def _cables(value: Any) -> Any:
 
 
 Cable = Annotated[str, Field(pattern=r"^[A-Za-z0-9{][A-Za-z0-9._{}-]*$")]
+AGAINST = "-"  # before the name of a cable that is taken from its far end
+Laid = Annotated[str, Field(pattern=r"^-?[A-Za-z0-9{][A-Za-z0-9._{}-]*$")]
 
 
 Cables = Annotated[
-    tuple[Cable, ...],
+    tuple[Laid, ...],
     Field(min_length=1),
     BeforeValidator(_cables),
     WithJsonSchema(
@@ -231,7 +233,7 @@ class LinkSpec(Spec):
         default=None,
         description="Names of the cables it runs over, from the site, or from the first of two ends, on: "
         "links over one cable share its bandwidth. '{site}' stands for the site's name. Each is the `name` "
-        "of a link.",
+        "of a link; with '-' before it, the cable is taken from its far end, as the other way round a ring.",
     )
     buffer_bytes: Bytes | None = Field(
         default=None,
