@@ -183,7 +183,7 @@ class JointRun:
             images = self.reserved.images(given.system.site_of)
         news = News(self.scenario.telemetry_period_s, self.scenario.telemetry_lag_s)
         drawn = given.draw([self.seed])
-        guests = self._guests(given, int(drawn.count[0]))
+        guests = self._guests(given)
         sites = RequestSites(
             services_at_sites(self.scenario, given), drawn, make,
             self.seed, given.slots // given.system.frame_slots, news,
@@ -199,8 +199,8 @@ class JointRun:
         self.asked |= {"requests": sites.decided, "orchestrate": lambda: core.guard.decided(core.policy)}
         return RequestsPart(sites, core)
 
-    def _guests(self, given: SimulatedServices, count: int) -> Guests | None:
-        """Requests, at most so many, at workers in the cloud, which streams use, too; None: it has a pool."""
+    def _guests(self, given: SimulatedServices) -> Guests | None:
+        """Requests at workers in the cloud, which streams use, too; None: it has a pool."""
         scenario = self.scenario
         in_cloud = cloud_workers(given.spec, scenario.topology, names_of(scenario, given.spec))
         named = [name for each in in_cloud for name in each]
@@ -209,7 +209,7 @@ class JointRun:
         if "streams" not in self.parts:
             self.parts["workers"] = self._workers_alone()
         part: StreamsPart = self.parts.get("streams") or self.parts["workers"]
-        return part.host(named, count)
+        return part.host(named)
 
     def _workers_alone(self) -> StreamsPart:
         """Workers that serve requests, and no streams."""

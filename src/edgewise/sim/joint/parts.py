@@ -262,12 +262,12 @@ class StreamsPart(Bystander):
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
 
-    def host(self, names: Sequence[str], count: int) -> Guests:
-        """Requests, at most so many, at workers of these names."""
+    def host(self, names: Sequence[str]) -> Guests:
+        """Requests at workers of these names."""
         run, world = self.simulation, self.simulation.world
         at = {name: world.worker_names.index(name) for name in names}
         nodes = {name: world.node_names[int(world.node[w])] for name, w in at.items()}
-        return Guests(run.carrier, count, at, nodes, State.of(run.core.view()).real, run.measured_requests)
+        return Guests(run.carrier, at, nodes, State.of(run.core.view()).real, run.measured_requests)
 
     def advance(self, to_s: float) -> None:
         """Take all events before a time."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from edgewise.core.compiled import held, kernel
+from edgewise.core.compiled import held, inner, kernel
 from edgewise.core.dispatch import desks
 from edgewise.core.dispatch.request_flow import OVER
 from edgewise.sim.requests.events import push
@@ -25,9 +25,13 @@ class News(NamedTuple):
 
     def after(self, now_s: float) -> float:
         """When they are gathered next."""
-        return (
-            (math.floor(now_s / self.period_s + 1e-9) + 1) * self.period_s if now_s < math.inf else math.inf
-        )
+        return next_news_s(now_s, self.period_s) if now_s < math.inf else math.inf
+
+
+@inner
+def next_news_s(now_s: float, period_s: float) -> float:
+    """When news are gathered next."""
+    return (math.floor(now_s / period_s + 1e-9) + 1) * period_s
 
 
 @kernel

@@ -17,13 +17,12 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints, figure
 from edgewise.core.dispatch.request_flow import LOST
-from edgewise.core.dispatch.request_rules import CLOUD, SLACK_S
+from edgewise.core.dispatch.request_rules import CLOUD
 from edgewise.core.dispatch.requests import DeskRoom
 from edgewise.core.pulls import Pull, Pulls
 from edgewise.model.services import Services
 from edgewise.sim.requests import replicas as compiled
 from edgewise.sim.requests.state import NONE, RequestRun, longer
-from edgewise.sim.slots.replica_kernels import varied_s
 from edgewise.sim.slots.replica_state import WORKED_ON
 from edgewise.sim.streams.guests import Guests
 
@@ -210,10 +209,8 @@ class ReplicaQueues:
         """A request waits among the queries of streams, first come first served, as live."""
         run, guests = self.run, self._guests
         assert guests is not None, "whose worker it is has guests"
-        r, worker = run.request[i], int(run.server[run.stands[i].server].worker)
-        begin_by_s = float(run.desks.asked[i].begin_by_s) + SLACK_S
-        took_s = varied_s(self.system.service_deviation, run.clock[0].seed, i, float(r.service_s))
-        guests.come(i, worker, self.now_s, took_s, begin_by_s if self.system.drops else math.inf)
+        worker, took_s, begin_by_s = compiled.asks(run, i)
+        guests.come(i, worker, self.now_s, took_s, begin_by_s)
 
     def left(self, i: int, at_s: float, dropped: bool, queued: int) -> None:
         """What becomes of a request among queries is known."""

@@ -6,10 +6,12 @@ live, not to a station. Forbidden here: rules about scheduling.
 
 from __future__ import annotations
 
+import numpy as np
+
 from edgewise.core.compiled import held, kernel
 from edgewise.core.dispatch.desks import DROPPED
 from edgewise.core.dispatch.request_flow import ANSWERED as DONE, LOST
-from edgewise.core.dispatch.request_rules import CLOUD, in_time
+from edgewise.core.dispatch.request_rules import CLOUD, SLACK_S, in_time
 from edgewise.core.ledger import has_room
 from edgewise.sim.links import riders
 from edgewise.sim.links.riders import OnWire
@@ -146,6 +148,15 @@ def finish(x: RequestRun, on: OnWire, i: int) -> None:
     release(x, i)
     reply(x, on, i)
     look_at(x, x.stands[i].server)
+
+
+@kernel
+def asks(x: RequestRun, i: int) -> tuple[int, float, float]:
+    """Of a request that waits among queries of streams: its worker, what it takes, when it is late."""
+    r, worker = x.request[i], x.server[x.stands[i].server].worker
+    took_s = varied_s(x.desks.system.service_deviation, x.clock[0].seed, i, r.service_s)
+    begin_by_s = x.desks.asked[i].begin_by_s + SLACK_S if x.desks.system.drops else np.inf
+    return int(worker), took_s, begin_by_s
 
 
 @kernel

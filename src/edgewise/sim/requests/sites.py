@@ -26,7 +26,7 @@ from edgewise.errors import PolicyError
 from edgewise.model.services import Services
 from edgewise.policies.requests.rules import KernelDispatch, by_rule
 from edgewise.sim.links import riders
-from edgewise.sim.links.wires import Wires, no_wire
+from edgewise.sim.links.wires import Carrier, Wires, no_wire
 from edgewise.sim.requests import loop
 from edgewise.sim.requests.news import News, gather, hear, note
 from edgewise.sim.requests.notes import Note, take_notes
@@ -34,7 +34,7 @@ from edgewise.sim.requests.queues import NO_OUTAGES, Images, Outages, ReplicaQue
 from edgewise.sim.requests.riding import ride
 from edgewise.sim.requests.state import GATHERED, HEARD, NONE, Stop, new_run
 from edgewise.sim.slots import replica_state as k
-from edgewise.sim.streams.guests import Guests
+from edgewise.sim.streams.guests import NO_VISITS, Guests
 
 MOST = 10_000  # replicas that may be added in a frame: no limit
 
@@ -182,7 +182,11 @@ class RequestSites:
             return
         self._wake()
         self.stirred += 1
+        came = self._guests.came if self._guests is not None else 0
         self._go_on(to_s)
+        if self._guests is not None:
+            self._was_restless |= self._guests.came > came
+            limit_s = min(to_s, self._guests.next_s())
         self.calm_s = self._calm_until_s(limit_s)
 
     def _go_on(self, to_s: float) -> None:
@@ -194,12 +198,19 @@ class RequestSites:
 
     def _loop(self, to_s: float) -> int:
         limit_s = to_s if self._guests is None else min(to_s, self._guests.next_s())
-        given = self.queues.run, self._wire, limit_s
-        if self._wires is not None and not given[1].many[0] and given[0].clock[0].calm_s >= limit_s:
+        run, on = self.queues.run, self._wire
+        alone = limit_s == to_s or self._streams is None
+        if self._wires is not None and alone and not on.many[0] and run.clock[0].calm_s >= limit_s:
             return Stop.THERE  # no message is on its way, and nothing else happens
-        if self._wires is None or (streams := self._wires.streams_beside(self)) is None:
-            return loop.go_on(*given)
-        return ride(*given, streams.given())
+        if (streams := self._streams) is None:
+            return loop.go_on(run, on, limit_s)
+        visits = NO_VISITS if self._guests is None else self._guests.visits
+        return ride(run, on, visits, to_s, streams.given())
+
+    @property
+    def _streams(self) -> Carrier | None:
+        """Streams, if only they have the same links and workers."""
+        return None if self._wires is None else self._wires.streams_beside(self)
 
     def next_s(self) -> float:
         """See `Rider`."""

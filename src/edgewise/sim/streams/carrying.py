@@ -34,17 +34,22 @@ class Private:
         self._owner: dict[int, int] = {}  # whose queries those of a row are, which a stream has left behind
         self._free: list[int] = []  # rows of nobody
 
-    def admit(self, guests: Guests, count: int) -> None:
+    def admit(self, guests: Guests) -> None:
         """See `guests.Host`."""
         self.guests = guests
-        self.truth = np.concatenate([self.truth, records((count,), queues.STREAM)]).view(np.recarray)
 
-    def join(self, i: int, worker: int, at_s: float, work_s: float, begin_by_s: float) -> None:
+    def more_rows(self, count: int) -> range:
         """See `guests.Host`."""
-        while not join(i, worker, at_s, work_s, begin_by_s, self.truth, self.workers):
+        size = len(self.truth)
+        self._grow(count)
+        return range(size, size + count)
+
+    def join(self, row: int, worker: int, at_s: float, work_s: float, begin_by_s: float) -> None:
+        """See `guests.Host`."""
+        while not join(row, worker, at_s, work_s, begin_by_s, self.truth, self.workers):
             self.workers = tables.with_more_room(self.workers)
 
-    def leave(self, i: int, worker: int) -> None:
+    def leave(self, row: int, worker: int) -> None:
         """See `guests.Host`; who fails forgets all that it has."""
 
     def attach(self, streams: Ints, now_s: Floats, worker: Ints) -> None:
@@ -78,9 +83,7 @@ class Private:
     def _row(self) -> int:
         """A row of nobody."""
         if not self._free:
-            size = len(self.truth)
-            self._grow(max(size // 8, 16))
-            self._free = list(range(size, len(self.truth)))[::-1]
+            self._free = list(self.more_rows(max(len(self.truth) // 8, 16)))[::-1]
         return self._free.pop()
 
     def _grow(self, rows: int) -> None:
@@ -220,21 +223,20 @@ class Shared(Private):
             self.wires.there, self.wires.both and bool((self.truth.answer_bytes > 0.0).any()),
         )  # fmt: skip
 
-    def admit(self, guests: Guests, count: int) -> None:
+    def admit(self, guests: Guests) -> None:
         """See `guests.Host`."""
-        super().admit(guests, count)
-        self._carried = self._nothing_sent()
+        super().admit(guests)
         self.wires.waits.append(guests)
 
-    def join(self, i: int, worker: int, at_s: float, work_s: float, begin_by_s: float) -> None:
+    def join(self, row: int, worker: int, at_s: float, work_s: float, begin_by_s: float) -> None:
         """See `guests.Host`."""
-        what = i, worker, at_s, work_s, begin_by_s, self.truth
+        what = row, worker, at_s, work_s, begin_by_s, self.truth
         while not shared_leaving.join(*what, self._on_links()):
             self.wires.grow()
 
-    def leave(self, i: int, worker: int) -> None:
+    def leave(self, row: int, worker: int) -> None:
         """See `guests.Host`."""
-        shared_leaving.leave(i, worker, self.truth, self._on_links(), self.tally)
+        shared_leaving.leave(row, worker, self.truth, self._on_links(), self.tally)
 
     def _on_links(self) -> lines.OnLinks:
         """With the net as it is: others grow it too."""

@@ -163,17 +163,24 @@ def take(line: Any, w: Any, servers: Any, batch: Any, s: Streams, x: OnLinks) ->
     leave(x.lines, line, line.first)
 
 
+@inner
+def waiting_at(k: int, now_s: float, lines: AtWorkers, workers: Workers) -> int:
+    """Queries waiting or in service at worker `k` at `now_s`, up to which all has been served."""
+    w, at = workers.each[k], lines.each[k].first
+    queue = w.held
+    while at >= 0:
+        queue += lines.queries[at].at_s <= now_s
+        at = lines.queries[at].behind
+    for c in range(w.servers):
+        if workers.servers[k, c].free_s > now_s:
+            queue += workers.servers[k, c].serving
+    return int(queue)
+
+
 @kernel
 def waiting(now_s: float, lines: AtWorkers, workers: Workers) -> Floats:
     """(W,) queries waiting or in service at `now_s`, up to which all has been served."""
     queue = np.zeros(workers.each.size)
     for k in range(queue.size):
-        queue[k] += workers.each[k].held
-        at = lines.each[k].first
-        while at >= 0:
-            queue[k] += lines.queries[at].at_s <= now_s
-            at = lines.queries[at].behind
-        for c in range(workers.each[k].servers):
-            if workers.servers[k, c].free_s > now_s:
-                queue[k] += workers.servers[k, c].serving
+        queue[k] = waiting_at(k, now_s, lines, workers)
     return queue
