@@ -138,7 +138,7 @@ class RequestSites:
             ]
         self.going, self.stirred = set[str](), 0
         self._changed_s, self.calm_s, self._asleep_s = 0.0, -math.inf, -math.inf  # see `_calm_until_s`
-        self._was_restless = True
+        self._was_restless, self._reached_s = True, -math.inf  # up to there all has happened
         self._looks: list[tuple[float, Floats]] = []  # since it fell asleep
         self._counted = np.zeros(self.system.services, dtype=np.int64)  # arrivals, at the last frame
         self._load_qps = np.zeros_like(run.sent_qps)
@@ -174,11 +174,14 @@ class RequestSites:
 
     def run(self, to_s: float) -> None:
         """See `Rider`: up to there or the end, or to where a message may come or a request leave a worker."""
+        given_s = to_s
         if self._wires is not None or self._guests is not None:
             to_s = min(to_s, len(self.tally) * self.frame_s)
         limit_s = to_s if self._guests is None else min(to_s, self._guests.next_s())
         if limit_s <= self.calm_s:
             self._asleep_s = limit_s
+            return
+        if limit_s <= self._reached_s and self.next_s() >= given_s:
             return
         self._wake()
         self.stirred += 1
@@ -187,6 +190,7 @@ class RequestSites:
         if self._guests is not None:
             self._was_restless |= self._guests.came > came
             limit_s = min(to_s, self._guests.next_s())
+        self._reached_s = limit_s
         self.calm_s = self._calm_until_s(limit_s)
 
     def _go_on(self, to_s: float) -> None:
@@ -239,7 +243,8 @@ class RequestSites:
         if self._wires is not None and self._wire.many[0]:
             return True
         kinds, servers = run.events["kind"][: clock.events], run.alive[: clock.servers]
-        return not (np.isin(kinds, (GATHERED, HEARD)).all() and run.server["up"][servers].all())
+        news = (kinds == GATHERED) | (kinds == HEARD)
+        return not (news.all() and run.server["up"][servers].all())
 
     def _wake(self) -> None:
         """Let happen what was left out in the calm."""
@@ -260,16 +265,19 @@ class RequestSites:
     def _change(self) -> None:
         """Somebody changes replicas or nodes."""
         self._wake()
-        self.calm_s, self._was_restless = -math.inf, True
+        self.calm_s = self._reached_s = -math.inf
+        self._was_restless = True
         self.stirred += 1
         if self._guests is not None:
             self._guests.look_s = min(self._guests.look_s, self.news.after(self.now_s))
 
     def take(self) -> None:
         """See `Rider`; the loop takes what is there."""
+        self._reached_s = -math.inf
 
     def look_again(self) -> None:
         """See `Rider`."""
+        self._reached_s = -math.inf
         riders.look_again(self._wire)
 
     @property
