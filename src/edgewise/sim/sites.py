@@ -33,8 +33,9 @@ from edgewise.core.grants import RENEW_S
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import NodeChange
 from edgewise.sim.simulate import NEWS, Simulation
-from edgewise.sim.streams import desks
+from edgewise.sim.streams import desks, gateways
 from edgewise.sim.streams.desk_steps import state_of
+from edgewise.sim.streams.mail import HEARING
 from edgewise.sim.streams.site_arrays import (
     BOUND,
     CLOSED,
@@ -53,6 +54,7 @@ from edgewise.sim.streams.site_arrays import (
 from edgewise.sim.streams.tables import Outcome, Said
 
 Heeded = tuple[Event, list[Command]]
+next_of = getattr(gateways.next_of, "py_func", gateways.next_of)  # as it is without the compiler
 
 
 def simulation_of(
@@ -138,6 +140,8 @@ class SiteSimulation(Simulation):
 
     def _play_until(self, time_s: float, including_closings: bool) -> None:
         """Let clients come and go, and messages arrive, up to `time_s`; at that time, clients only go."""
+        if self._nothing_until(time_s):
+            return
         given, where = UNDECIDED, (time_s, including_closings)
         scores = self._scores(time_s)
         loop = self._loop_of(len(scores))
@@ -156,6 +160,14 @@ class SiteSimulation(Simulation):
                 given = self._decide()
             elif why == FULL or not written:
                 self._site = desks.doubled(self._site)
+
+    def _nothing_until(self, time_s: float) -> bool:
+        """Whether nothing happens up to then: read without compiled code, to call which takes far longer."""
+        known, figures = self._site.desks.figures, self._site.mail.figures
+        if known[PLACE] >= 0 or figures[HEARING] > 0:
+            return False
+        next_s, _ = next_of(self._site, self._events, self._played)
+        return bool(next_s > time_s)
 
     def _loop_of(self, scores: int) -> Any:
         """The loop that takes so many scores; to ask for its types takes a millisecond."""
