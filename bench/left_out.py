@@ -1,11 +1,11 @@
 """What the model leaves out, bounded in a live run on this machine: docs/left-out.md has the list.
 
-    python -m bench.left_out [--seconds 2] [--rounds 3] [--out docs/results/left-out]
+    python -m bench.left_out [--seconds 1] [--rounds 8] [--out docs/results/left-out]
 
 A whole live system: a gateway, a controller, and workers that run the detector MobileNet v1 SSD (random
 weights, pictures of 300 x 300) with ONNX Runtime, one thread each. Nothing is emulated. Two questions:
 
-- *Gateway*: CPU time of its process for each query of a stream and for each request of a service, as
+- *Gateway*: more CPU time of its process for each query of a stream and for each request of a service, as
   a share of what the worker takes for it; and what gateway and controller take of a core when nobody asks.
 - *Neighbours*: CPU time of a worker for each query while it is alone on its node, while another worker serves
   beside it, and while a process beside it copies memory as fast as it can. Each has its own core, so what
@@ -26,10 +26,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from bench import machine
 from bench.load import cpu_s, load
 from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.profiling.graphs import write
+from edgewise.profiling.quiet import Watch
 from edgewise.runtime import http
 from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.http.messages import write_request
@@ -48,6 +49,7 @@ OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "left-out"
 SHAPE = (1, 3, 300, 300)
 COPY = "import numpy as np\na = np.zeros(2**25)\nb = np.ones(2**25)\nwhile True: a[:] = b"
 PATIENCE_S = 60.0
+MOST_OTHERS = 0.5  # cores
 POWER = "/sys/class/powercap"
 
 
@@ -158,9 +160,10 @@ def gateway(store: Store, seconds: float) -> dict[str, Any]:
 
     def measured(data: bytes) -> dict[str, float]:
         asyncio.run(load(port, data, 1, 0.3))
-        started_s = cpu_s(pids["gateway-0"]), cpu_s(*workers)
+        started_s, first_s = (cpu_s(pids["gateway-0"]), cpu_s(*workers)), time.monotonic()
         _, delays_s = asyncio.run(load(port, data, 1, seconds))
-        gateway_s = (cpu_s(pids["gateway-0"]) - started_s[0]) / len(delays_s)
+        beside_s = idle["gateway-0"] * (time.monotonic() - first_s)  # what it takes without queries, too
+        gateway_s = (cpu_s(pids["gateway-0"]) - started_s[0] - beside_s) / len(delays_s)
         worker_s = (cpu_s(*workers) - started_s[1]) / len(delays_s)
         return {"served": len(delays_s), "gateway_cpu_s": gateway_s, "worker_cpu_s": worker_s,
                 "share": gateway_s / worker_s}  # fmt: skip
@@ -174,23 +177,46 @@ def gateway(store: Store, seconds: float) -> dict[str, Any]:
 
 
 def neighbours(store: Store, seconds: float, rounds: int) -> dict[str, Any]:
-    """CPU seconds of a worker for each query, by who works beside it; medians over rounds."""
+    """CPU seconds of a worker for each query, by who works beside it, as a multiple of alone, by round.
+
+    A round in which processes that are none of ours used half a core says nothing, and is left out.
+    """
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         return {"left_out": "needs two cores"}
     one, two = (each.name for each in _wanted(store) if each.name.startswith("detector"))
     _pin(pid_of(store, one), cpus[0])
     _pin(pid_of(store, two), cpus[1])
-    found: dict[str, list[float]] = {"alone": [], "another worker": [], "copies of memory": []}
+    found: dict[str, list[Beside]] = {"alone": [], "another worker": [], "copies of memory": []}
     for _ in range(rounds):
         found["alone"].append(asyncio.run(_beside(store, one, None, seconds)))
         found["another worker"].append(asyncio.run(_beside(store, one, two, seconds)))
-        with _copying(cpus[1]):
-            found["copies of memory"].append(asyncio.run(_beside(store, one, None, seconds)))
-    median_s = {name: statistics.median(each) for name, each in found.items()}
-    ratios = {name: median_s[name] / median_s["alone"] for name in median_s}
-    return {"worker_cpu_s": median_s, "of_alone": ratios, "rounds": found, "cores": cpus[:2],
-            "shared_core": _siblings(cpus[0])}  # fmt: skip
+        with _copying(cpus[1]) as pid:
+            found["copies of memory"].append(asyncio.run(_beside(store, one, None, seconds, pid)))
+    quiet = [n for n in range(rounds) if all(each[n].others_cores < MOST_OTHERS for each in found.values())]
+    return {
+        "quiet_rounds": len(quiet),
+        "times_alone": {
+            name: _spread([each[n].worker_cpu_s / found["alone"][n].worker_cpu_s for n in quiet])
+            for name, each in found.items()
+            if name != "alone" and quiet
+        },
+        "worker_cpu_s": {name: [round(x.worker_cpu_s, 5) for x in each] for name, each in found.items()},
+        "others_cores": {name: [round(x.others_cores, 2) for x in each] for name, each in found.items()},
+        "cores": cpus[:2],
+        "shared_core": _siblings(cpus[0]),
+    }
+
+
+class Beside(NamedTuple):
+    """CPU seconds of a worker for each query, and cores that others than we used meanwhile."""
+
+    worker_cpu_s: float
+    others_cores: float
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "least": min(values), "most": max(values)}
 
 
 def _pin(pid: int, cpu: int) -> None:
@@ -204,31 +230,33 @@ def _siblings(cpu: int) -> str:
 
 
 @contextmanager
-def _copying(cpu: int) -> Iterator[None]:
+def _copying(cpu: int) -> Iterator[int]:
     process = subprocess.Popen([sys.executable, "-c", COPY])
     try:
         os.sched_setaffinity(process.pid, {cpu})
         time.sleep(0.5)
-        yield
+        yield process.pid
     finally:
         process.kill()
         process.wait()
 
 
-async def _beside(store: Store, one: str, two: str | None, seconds: float) -> float:
-    """CPU seconds of worker `one` for each query, with `two` serving as much as it can."""
+async def _beside(store: Store, one: str, two: str | None, seconds: float, *more: int) -> Beside:
+    """Of worker `one`, with `two` serving as much as it can; `more` are processes of ours."""
     token = {"authorization": f"Bearer {store.secret('parts')}"}  # workers answer their own gateways
-    data = query("/v2/models/detector/infer", **token)
-    other = None
+    data, other = query("/v2/models/detector/infer", **token), None
     if two is not None:
         other = asyncio.create_task(load(port_of(store, two), data, 1, seconds + 0.5))
     await load(port_of(store, one), data, 1, 0.3)
-    before_s = cpu_s(pid_of(store, one))
+    ours = [*more, pid_of(store, "controller"), *(pid_of(store, each.name) for each in _wanted(store))]
+    pid, watch, began_s = pid_of(store, one), Watch(), time.perf_counter()
+    before_s, all_s = cpu_s(pid), cpu_s(*ours)
     _, delays_s = await load(port_of(store, one), data, 1, seconds)
-    found_s = (cpu_s(pid_of(store, one)) - before_s) / len(delays_s)
+    worker_s = (cpu_s(pid) - before_s) / len(delays_s)
+    others = watch.cores() - (cpu_s(*ours) - all_s) / (time.perf_counter() - began_s)
     if other is not None:
         await other
-    return found_s
+    return Beside(worker_s, max(others, 0.0))
 
 
 def run(seconds: float, rounds: int) -> dict[str, Any]:
@@ -237,7 +265,7 @@ def run(seconds: float, rounds: int) -> dict[str, Any]:
         counters = sorted(path.name for path in Path(POWER).glob("*:*")) if Path(POWER).is_dir() else []
         return {
             "machine": machine.describe(None),
-            "gateway": gateway(store, seconds),
+            "gateway": gateway(store, 3.0 * seconds),
             "neighbours": neighbours(store, seconds, rounds),
             "power": {"counters": counters, "measured": False},
         }
@@ -246,8 +274,8 @@ def run(seconds: float, rounds: int) -> dict[str, Any]:
 def main() -> None:
     """Measure, write, and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each part")
-    parser.add_argument("--rounds", type=int, default=3, help="of the neighbours")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each part")
+    parser.add_argument("--rounds", type=int, default=8, help="of the neighbours")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the result")
     options = parser.parse_args()
     found = run(options.seconds, options.rounds)

@@ -32,9 +32,10 @@ from edgewise.errors import ScenarioError
 from edgewise.model.pipelines import network_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import cloud_workers
-from edgewise.model.work import Stream
+from edgewise.model.work import DeferrableJob, Stream
 from edgewise.policies.defer import FALLBACK
 from edgewise.policies.split.policy import POLICIES
+from edgewise.sim.checkpoints import Checkpoints, ways_of
 from edgewise.sim.jobs import JobsPart, OtherWork
 from edgewise.sim.joint.loop import JointClock, hold_records
 from edgewise.sim.joint.parts import (
@@ -256,9 +257,17 @@ class JointRun:
         core = DeferCore(Slots(pattern.slot_s), self.plane.ledger, policy, instead, Key(self.seed), guard)
         self.asked["defer"] = lambda: guard.decided(policy)
         self.plane.cores["defer"] = core
-        part = JobsPart(made, core, pattern.slots, pattern.slot_s)
+        part = JobsPart(made, core, pattern.slots, pattern.slot_s, self._checkpoints(made))
         self._tables["jobs"] = lambda: job_tables(self.scenario, jobs, part.outcome())
         return part
+
+    def _checkpoints(self, jobs: Sequence[DeferrableJob]) -> Checkpoints:
+        """They are kept where images come from, and go over the links that all share, if there are both."""
+        if self.reserved is None or self.wires is None or "services" not in self.parts:
+            return Checkpoints(jobs)
+        services = self.parts["services"].sites.services
+        ways = ways_of(self.wires, services.clusters[0], services.nodes, services.system.site_of)
+        return Checkpoints(jobs, self.reserved.pulls, ways)
 
 
 PLANNED = tuple(POLICIES.values())  # a run leaves nothing behind in them but their plan

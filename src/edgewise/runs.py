@@ -156,6 +156,11 @@ def notes(scenario: Scenario, work: str, what: str) -> list[str]:
             "services.offered: answer_bytes is simulated with `gateways: per_site`, not of services of a "
             "trace; here answers take no time to send"
         )
+    if "jobs" in run and scenario.jobs is not None and not weighed(scenario, run):
+        found.append(
+            "jobs: checkpoint_bytes is simulated with `sharing` and services, whose cloud keeps checkpoints; "
+            "here they weigh nothing"
+        )
     if "streams" in run:
         found += beforehand(scenario)
         if "sharing" not in scenario.spec.model_fields_set:
@@ -164,6 +169,15 @@ def notes(scenario: Scenario, work: str, what: str) -> list[str]:
                 "write sharing: fifo to let them wait for each other, or sharing: none"
             )
     return found
+
+
+def weighed(scenario: Scenario, run: Sequence[str]) -> bool:
+    """Whether checkpoints that have a size are sent over links, if there are any."""
+    jobs = scenario.jobs
+    sized = jobs is not None and any(
+        (jobs.checkpoint_bytes, *(job.checkpoint_bytes for job in jobs.submitted))
+    )
+    return not sized or (scenario.sharing != "none" and "services" in run)
 
 
 def simulated(

@@ -50,6 +50,7 @@ def submit(
     checkpoint: Annotated[
         float | None, lasting("It writes a checkpoint each time that it has run so long", least_s=0.1)
     ] = None,
+    checkpoint_size: Annotated[str, typer.Option(help="Size of a checkpoint, as 500M or 2Gi.")] = "0",
     folder: Folder = DEFAULT,
     as_json: Json = False,
 ) -> None:
@@ -61,7 +62,7 @@ def submit(
         "earliest_s": parse_time(earliest, now_s, "earliest"),
         "latest_s": parse_time(latest, now_s, "latest"), "priority": priority,
         "when_evicted": when_evicted,
-        "checkpoint_s": checkpoint,
+        "checkpoint_s": checkpoint, "checkpoint_bytes": parse_size(checkpoint_size),
     }  # fmt: skip
     found = call(folder, "POST", "/v1/admin/jobs", wish, patience_s=20.0)  # its key makes repeats harmless
     answer(found, as_json, lambda: wide.print(f"job {found['id']} {found['state']}"))

@@ -142,6 +142,7 @@ class DeferrableJob:
         when_evicted: other work takes its node: "pause" keeps its memory, "restart" ends it.
         checkpoint_s: it writes a checkpoint each time that it has run so long, and goes on from the last one
             where it was ended; None: never, it begins anew.
+        checkpoint_bytes: size of a checkpoint.
     """
 
     id: int
@@ -153,6 +154,7 @@ class DeferrableJob:
     priority: int = 0
     when_evicted: str = "pause"
     checkpoint_s: float | None = None
+    checkpoint_bytes: float = 0.0
 
     def saved_s(self, done_s: float) -> float:
         """What is left of so much work when it is ended: what its last checkpoint has."""
@@ -275,7 +277,7 @@ class Jobs:
         submitted: jobs by name, beside them.
         delay_weight, violation_weight: of a schedule's worth (OSDEC's ω1, ω2).
         room: "nodes": each job is on one, as in a running system; "pooled": all nodes are one.
-        checkpoint_s: of jobs that are drawn, see `DeferrableJob`.
+        checkpoint_s, checkpoint_bytes: of jobs that are drawn, see `DeferrableJob`.
     """
 
     pattern: DeferralPattern
@@ -284,6 +286,7 @@ class Jobs:
     violation_weight: float = 10.0
     room: str = "nodes"
     checkpoint_s: float | None = None
+    checkpoint_bytes: float = 0.0
 
 
 NONE_DRAWN = DrawnJobsSpec(
@@ -326,10 +329,13 @@ def build_jobs(spec: JobsSpec, duration_s: float, nodes: Sequence[Node], problem
         DeferrableJob(
             number, Resources(job.cores, job.memory_bytes), job.duration_s, job.submitted_s,
             job.earliest_s, job.latest_s, job.priority, job.when_evicted, job.checkpoint_s,
+            job.checkpoint_bytes or 0.0,
         )
         for number, job in enumerate(spec.submitted)
     )  # fmt: skip
-    return Jobs(pattern, submitted, spec.delay_weight, spec.violation_weight, spec.room, drawn.checkpoint_s)
+    weights = spec.delay_weight, spec.violation_weight
+    checkpoints = drawn.checkpoint_s, drawn.checkpoint_bytes or 0.0
+    return Jobs(pattern, submitted, *weights, spec.room, *checkpoints)
 
 
 def _memory_per_core(spec: JobsSpec, nodes: Sequence[Node], problems: list[str]) -> float:

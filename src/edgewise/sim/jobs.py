@@ -34,6 +34,7 @@ from edgewise.core.ledger import Reservation
 from edgewise.core.plane import HoldsChanged
 from edgewise.model.topology import Node, Resources
 from edgewise.model.work import INFERENCE, DeferrableJob
+from edgewise.sim.checkpoints import Checkpoints
 from edgewise.sim.joint.parts import Bystander, Rank
 
 ROUNDING = 1e-9  # relative; sums of floats may miss a slot
@@ -69,6 +70,7 @@ class JobsPart(Bystander):
         jobs: ids are 0, 1, …; times are taken in slots, as `DeferrableJob.in_slots` says.
         core: decides; it is only read here.
         slots, slot_s: how many there are, and their length.
+        checkpoints: those that weigh something; left out, none does.
     Attributes:
         start_s: (J,) first start, nan where there was none.
         node: of the last start, "" where there was none.
@@ -81,8 +83,18 @@ class JobsPart(Bystander):
 
     commands = (StartJob, SuspendJob, ResumeJob, EvictJob, LoseJob)
 
-    def __init__(self, jobs: Sequence[DeferrableJob], core: DeferCore, slots: int, slot_s: float) -> None:
+    def __init__(
+        self,
+        jobs: Sequence[DeferrableJob],
+        core: DeferCore,
+        slots: int,
+        slot_s: float,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
         self.jobs, self.core, self.slots, self.slot_s = tuple(jobs), core, slots, slot_s
+        self._checkpoints = checkpoints or Checkpoints(self.jobs)
+        self._fetching = set[int]()  # who begins with a checkpoint that is not there yet
+        self._now_s = 0.0
         rows = np.array([job.in_slots(slot_s) for job in jobs], dtype=np.int64).reshape(-1, 4)
         self._submitted_s, _, _, self._length_s = rows.T * float(slot_s)
         self._told = np.zeros(len(self.jobs), dtype=np.bool_)
@@ -101,8 +113,12 @@ class JobsPart(Bystander):
     def next_s(self) -> float:
         """The next slot, or the end of a job, while the last slot is not over."""
         slot_s = self._slot * self.slot_s if self._slot < self.slots else math.inf
-        next_s = min(slot_s, *self._ends_s.values(), math.inf)
-        return math.inf if self._over(next_s) else next_s
+        next_s = min(slot_s, *self._ends_s.values(), self._checkpoints.next_s())
+        return math.inf if self._over(next_s) else max(next_s, self._now_s)
+
+    def advance(self, to_s: float) -> None:
+        """Nothing is done on the way."""
+        self._now_s = to_s
 
     def change_node(self, node: str, up: bool, now_s: float) -> None:
         """Jobs of a dead node end; what is started there before anybody knows begins when it is back."""
@@ -117,7 +133,7 @@ class JobsPart(Bystander):
                 self._redo(number)
                 self._ended.add(number)
             elif up and number not in self._since_s and number not in self._ended:
-                self._ends_s[number] = now_s + self._left_s.pop(number)
+                self._go_on(number, self._left_s.pop(number), now_s)
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """Ends, and at the beginning of a slot its submissions and the slot."""
@@ -126,7 +142,9 @@ class JobsPart(Bystander):
         ended = [number for number, ends_s in self._ends_s.items() if ends_s <= now_s * (1 + ROUNDING)]
         for number in ended:
             self.ended_s[number] = self._ends_s.pop(number)
+            self._checkpoints.ends(number, now_s)
             yield Rank.ENDED, JobEnded(number)
+        self._checkpoints.write(now_s, self.node, self._length_s)
         if ended and self._since_s:
             yield Rank.ROOM, CapacityChanged(now_s)
         if self._slot < self.slots and self._slot * self.slot_s <= now_s:
@@ -145,6 +163,7 @@ class JobsPart(Bystander):
                 self.node[number] = command.node
                 if math.isnan(self.start_s[number]):
                     self.start_s[number] = now_s
+                (self._fetching.add if self._fetches(number) else self._fetching.discard)(number)
                 self._go_on(number, float(self._length_s[number] - self._saved_s[number]), now_s)
                 yield JobStands(self.core.jobs[number]._replace(settled=True))
             case SuspendJob():
@@ -192,22 +211,41 @@ class JobsPart(Bystander):
         self._told[found] = True
         return found
 
+    def _fetches(self, number: int) -> bool:
+        """Whether it begins with a checkpoint that has a size."""
+        return self._saved_s[number] > 0.0 and self._checkpoints.weigh(number)
+
     def _stop(self, number: int, now_s: float) -> None:
+        self._checkpoints.stops(number, now_s)
         if number in self._ends_s:
             self._left_s[number] = self._ends_s.pop(number) - now_s
 
     def _redo(self, number: int) -> None:
         """What it has done is lost, but for what its last checkpoint has."""
         done_s = float(self._length_s[number] - self._left_s[number])
-        self._saved_s[number] = saved_s = self.jobs[number].saved_s(done_s)
+        self._checkpoints.ends(number, self._now_s)
+        weighs = self._checkpoints.weigh(number)
+        saved_s = float(self._checkpoints.saved_s[number]) if weighs else self.jobs[number].saved_s(done_s)
+        self._saved_s[number] = saved_s
         self.redone_s[number] += done_s - saved_s
         self._left_s[number] = float(self._length_s[number]) - saved_s
 
     def _go_on(self, number: int, left_s: float, now_s: float) -> None:
         if self.node[number] in self._down:  # nobody has heard of it yet
             self._left_s[number] = left_s
+        elif number in self._fetching:
+            self._left_s[number] = left_s
+            self._checkpoints.fetch(number, self.node[number], now_s, lambda: self._fetched(number))
         else:
             self._ends_s[number] = now_s + left_s
+            if self._checkpoints.weigh(number):
+                length_s = float(self._length_s[number])
+                self._checkpoints.runs(number, self.node[number], now_s, length_s - left_s, length_s)
+
+    def _fetched(self, number: int) -> None:
+        """Its last checkpoint is on its node."""
+        self._fetching.discard(number)
+        self._go_on(number, self._left_s.pop(number), self._now_s)
 
 
 class OtherWork(Bystander):

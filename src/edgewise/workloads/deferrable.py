@@ -124,7 +124,7 @@ def jobs_apart(jobs: Jobs, seed: int) -> list[DeferrableJob]:
         found.append(
             DeferrableJob(
                 i, Resources(*needs), duration_s, submitted_s, earliest_s, latest_s,
-                checkpoint_s=jobs.checkpoint_s,
+                checkpoint_s=jobs.checkpoint_s, checkpoint_bytes=jobs.checkpoint_bytes,
             )
         )  # fmt: skip
     return found + [replace(job, id=len(found) + i) for i, job in enumerate(jobs.submitted)]

@@ -163,6 +163,13 @@ class OnDemandSpec(Spec):
     day_s: Seconds = Field(default=86400.0, description="Period of the wave in s.")
 
 
+def _of_checkpoints(spec: "DrawnJobsSpec | JobSpec") -> None:
+    if spec.checkpoint_bytes is not None and spec.checkpoint_s is None:
+        raise ValueError(
+            f"checkpoint_bytes: {spec.checkpoint_bytes:g} is of no checkpoint; add checkpoint_s, or remove it"
+        )
+
+
 class DrawnJobsSpec(Spec):
     """Jobs that are drawn anew for each seed; times are in slots."""
 
@@ -181,6 +188,14 @@ class DrawnJobsSpec(Spec):
     checkpoint_s: Seconds | None = Field(
         default=None, description="They write a checkpoint each time that they have run so long; in s."
     )
+    checkpoint_bytes: BytesOrZero | None = Field(
+        default=None, description="Size of each of these checkpoints in bytes; left out, they weigh nothing."
+    )
+
+    @model_validator(mode="after")
+    def _some_checkpoints(self) -> "DrawnJobsSpec":
+        _of_checkpoints(self)
+        return self
 
 
 class JobSpec(Spec):
@@ -205,9 +220,16 @@ class JobSpec(Spec):
         description="It writes a checkpoint each time that it has run so long, in s, and goes on from the "
         "last one where it was ended; left out, it never does, and begins anew.",
     )
+    checkpoint_bytes: BytesOrZero | None = Field(
+        default=None,
+        description="Size of a checkpoint in bytes. With `sharing` it leaves over the links to the cluster "
+        "that images come from, counts once it is there, and is fetched before the job goes on elsewhere; "
+        "left out, checkpoints weigh nothing.",
+    )
 
     @model_validator(mode="after")
     def _window(self) -> "JobSpec":
+        _of_checkpoints(self)
         if not self.submitted_s <= self.earliest_s <= self.latest_s:
             raise ValueError(
                 f"needs submitted_s <= earliest_s <= latest_s, got {self.submitted_s:g}, "

@@ -239,6 +239,7 @@ class _Bringing:
                 "duration_s": job.duration_s, "earliest_s": self._began + job.earliest_s,
                 "latest_s": self._began + job.latest_s, "priority": job.priority,
                 "when_evicted": job.when_evicted, "checkpoint_s": job.checkpoint_s,
+                "checkpoint_bytes": job.checkpoint_bytes,
             }  # fmt: skip
             return int((await self._ask("POST", path, wish))["id"])
 

@@ -248,6 +248,7 @@ def _job(job: DeferrableJob, began_s: float, duration_s: float) -> dict[str, Any
         "duration_s": job.duration_s, "submitted_s": job.submitted_s - began_s, "earliest_s": earliest_s,
         "latest_s": max(latest_s, earliest_s), "priority": job.priority, "when_evicted": job.when_evicted,
         **({} if job.checkpoint_s is None else {"checkpoint_s": job.checkpoint_s}),
+        **({"checkpoint_bytes": job.checkpoint_bytes} if job.checkpoint_bytes else {}),
     }  # fmt: skip
 
 

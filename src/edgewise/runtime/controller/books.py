@@ -32,6 +32,7 @@ ADDED = {
     "redone_s": "REAL NOT NULL DEFAULT 0",
     "checkpoint_s": "REAL",
     "saved_s": "REAL NOT NULL DEFAULT 0",
+    "checkpoint_bytes": "REAL NOT NULL DEFAULT 0",
 }  # columns, since the first edition
 ACTIVE = ("starting", "running", "suspended", "evicted")
 HIDDEN = ("key", "stopped_s", "retry_s")
@@ -53,6 +54,7 @@ class Wish:
         when_evicted: what becomes of it when inference needs its node: "pause" keeps its memory and goes
             on there, "restart" ends it, and it starts anew, maybe elsewhere.
         checkpoint_s: it writes a checkpoint each time that it has run so long; None: never.
+        checkpoint_bytes: size of a checkpoint, which it writes itself.
     """
 
     key: str
@@ -66,6 +68,7 @@ class Wish:
     priority: int
     when_evicted: str = PAUSE
     checkpoint_s: float | None = None
+    checkpoint_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +111,7 @@ class Job(Wish):
         return DeferrableJob(
             self.id, Resources(self.cores, self.memory_bytes), self.duration_s, self.submitted_s, earliest_s,
             max(self.latest_s, earliest_s), self.priority, self.when_evicted, self.checkpoint_s,
+            self.checkpoint_bytes,
         )  # fmt: skip
 
     def standing(self, settled: bool) -> Standing:
@@ -151,7 +155,8 @@ class JobBook(Database):
         suspended_s REAL NOT NULL DEFAULT 0, stopped_s REAL, cancel INTEGER NOT NULL DEFAULT 0, why TEXT,
         when_evicted TEXT NOT NULL DEFAULT 'pause', attempt INTEGER NOT NULL DEFAULT 0,
         deaths INTEGER NOT NULL DEFAULT 0, retry_s REAL NOT NULL DEFAULT 0,
-        redone_s REAL NOT NULL DEFAULT 0, checkpoint_s REAL, saved_s REAL NOT NULL DEFAULT 0
+        redone_s REAL NOT NULL DEFAULT 0, checkpoint_s REAL, saved_s REAL NOT NULL DEFAULT 0,
+        checkpoint_bytes REAL NOT NULL DEFAULT 0
     );
     CREATE INDEX IF NOT EXISTS open_jobs ON job (id) WHERE ended_s IS NULL;
     """

@@ -174,6 +174,7 @@ def to_wish(stated: dict[str, Any], now_s: float, slot_s: float) -> Wish:
         duration_s=number(stated.get("duration_s"), "duration_s", least=0.1), when_evicted=when_evicted,
         earliest_s=earliest_s, latest_s=latest_s, priority=int(priority),
         checkpoint_s=None if every_s is None else number(every_s, "checkpoint_s", least=0.1),
+        checkpoint_bytes=number(stated.get("checkpoint_bytes", 0.0), "checkpoint_bytes"),
     )  # fmt: skip
 
 

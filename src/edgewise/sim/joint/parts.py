@@ -394,7 +394,8 @@ class PullsPart(Bystander):
         topology = self._scenario.topology
         site = [site.name for site in topology.sites].index(change.site)
         cluster = [cluster.name for cluster in topology.clusters].index(change.cluster)
-        self.pulls.change(now_s, self._wires.way(site, cluster, back=True), bool(change.up))
+        for back in (False, True):
+            self.pulls.change(now_s, self._wires.way(site, cluster, back=back), bool(change.up))
 
     def _reserve(self, now_s: float, bps: Floats) -> None:
         for link in np.flatnonzero(bps != self._wires.net.links.reserved_bps).tolist():
