@@ -45,7 +45,7 @@ class World:
         cores, memory = self.within(4, 7), self.within(3, 4.5) * GB
         near = [{"name": "near", "count": self.nodes, "speed_ops": 1e9}]
         near[0]["resources"] = {"cpu_cores": cores, "memory_bytes": memory}
-        cloud = [{"name": "cloud", "resources": {"cpu_cores": 3, "memory_bytes": 32 * GB}}]
+        cloud = [{"name": "cloud", "resources": {"cpu_cores": 4, "memory_bytes": 33 * GB}}]
         sites = [
             {"name": f"site-{b}", "access_delay_s": self.within(0, 0.003), "uplink_bps": "1e18"}
             for b in range(self.sites)
@@ -140,7 +140,8 @@ class World:
             "payload_bytes": self.within(2e3, 2e4), "memory_share": 0.3 * self.chance(0.5),
         }  # fmt: skip
         spec = {
-            "cloud": "cloud", "frame_s": 4, "cores_held": "life", "gateways": "per_site", "offered": offered,
+            "cloud": "cloud", "cloud_has": "pool", "frame_s": 4, "cores_held": "life", "gateways": "per_site",
+            "offered": offered,
             "requests": asked, "start_delay_s": self.within(0, 0.6), "service_deviation": 0.2,
             "drops": self.chance(0.8), "slot_s": 0.01,
         }  # fmt: skip

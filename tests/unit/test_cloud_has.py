@@ -10,15 +10,13 @@ import edgewise as ew
 from edgewise.config import load_scenario
 from edgewise.errors import ScenarioError
 from edgewise.limits.checked import Checked
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.orchestration import System
+from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.model.services import services_of
+from edgewise.workloads.services import simulated_services
 
 PLAIN = {"name": "plain", "memory_bytes": 1e8, "cpu_cores": 1, "image_bytes": 1e6}
 CLOUD = [
-    (
-        {"cloud_has": "pool"},
-        "'pool' takes all nodes of 'cloud', where workers of 'camera' serve streams; write 'workers'",
-    ),
     (
         {"cloud_has": "workers", "gateways": "one"},
         "'workers', and with `gateways: one` it has a pool; write 'pool'",
@@ -63,6 +61,21 @@ def test_without_streams_only_workers_that_requests_use_are_there_and_hold() -> 
     assert pooled.topology.workers == () and len(pooled.idle) == 4
     with pytest.raises(ScenarioError, match=r"cloud_has: 'pool' is simulated only; .* write 'workers'"):
         services_of(pooled)
+
+
+def test_a_pool_has_what_workers_of_streams_leave() -> None:
+    data = load_scenario("kais-live").spec.model_dump(mode="json", exclude_none=True)
+    whole = system_of(load_scenario("kais-live"))
+    data["services"]["cloud_has"] = "pool"
+    beside = system_of(parse_scenario(data, "beside"))
+    assert (whole.cpu_cores[0], whole.memory_bytes[0]) == (8.0, 16e9)
+    assert (beside.cpu_cores[0], beside.memory_bytes[0]) == (8.0 - 2.0, 16e9 - 2.5e9)
+    assert beside.cpu_cores[1:].tolist() == whole.cpu_cores[1:].tolist()
+
+
+def system_of(scenario: Scenario) -> System:
+    """What the engine of requests knows of a scenario."""
+    return simulated_services(scenario).system
 
 
 def test_requests_meet_the_same_in_the_cloud_with_streams_and_without() -> None:

@@ -108,7 +108,7 @@ def _in_cloud(found: Checked) -> None:
             _say(f"in the cloud, requests of {name} meet {len(workers)} named workers, each with its queue")
     if pooled and services is not None:
         shown = ", ".join(pooled[:NAMED]) + (f" and {len(pooled) - NAMED} more" if pooled[NAMED:] else "")
-        _say(f"in the cloud, requests of {shown} meet a pool: as many replicas as fit {services.cloud}")
+        _say(f"in the cloud, requests of {shown} meet a pool: all replicas that fit {services.cloud}")
     if idle := found.scenario.idle:
         variants = ", ".join(dict.fromkeys(worker.variant for worker in idle))
         _say(f"nothing streams: {len(idle)} workers of {variants} are not there, and hold nothing")

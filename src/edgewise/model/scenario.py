@@ -254,15 +254,15 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
     else:
         topology = generate(spec.topology, catalog, library, problems)
     streams = _streams(spec, catalog, topology, problems)
-    if spec.services is not None and not problems:
-        services = one_cloud(spec.services, topology)
-        spec = spec.model_copy(update={"services": services})
-        check_services(services, catalog, topology, spec.streams is not None, problems)
     idle: tuple[Worker, ...] = ()
+    if spec.services is not None and not problems:
+        spec = spec.model_copy(update={"services": one_cloud(spec.services, topology)})
     if spec.streams is None and not problems:
         used = workers_used(spec.services, topology)
         idle = tuple(worker for worker in topology.workers if worker not in used)
         topology = replace(topology, workers=used)
+    if spec.services is not None and not problems:
+        check_services(spec.services, catalog, topology, problems)
     jobs = None if spec.jobs is None else build_jobs(spec.jobs, spec.duration_s, topology.nodes, problems)
     check_graphs(spec.graphs or (), problems)
     if not problems:

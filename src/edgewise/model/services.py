@@ -137,6 +137,8 @@ def system_of(spec: ServicesSpec, catalog: Catalog, topology: Topology) -> Syste
     machines = [node for node in topology.nodes if node.cluster == spec.cloud]
     nodes = [node for node in topology.nodes if node.cluster != spec.cloud]
     has = np.array([(n.resources.cpu_cores, n.resources.memory_bytes) for n in machines])
+    if spec.cloud_has == "pool":  # beside workers of streams
+        has = free_of(machines, catalog, topology)
     free = free_of(nodes, catalog, topology)
     one_way, rate_bps, deviation_s = ways_to(topology, [spec.cloud, *(node.cluster for node in nodes)])
     offered = plain(spec, catalog)

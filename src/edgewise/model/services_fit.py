@@ -16,14 +16,8 @@ def one_cloud(spec: ServicesSpec, topology: Topology) -> ServicesSpec:
     return spec.model_copy(update={"cloud": found[0].name}) if len(found) == 1 else spec
 
 
-def check_services(
-    spec: ServicesSpec, catalog: Catalog, topology: Topology, streams: bool, problems: list[str]
-) -> None:
-    """Names exist, services reserve something, the cloud serves all, first replicas fit: else problems.
-
-    Args:
-        streams: whether workers serve streams, too.
-    """
+def check_services(spec: ServicesSpec, catalog: Catalog, topology: Topology, problems: list[str]) -> None:
+    """Names exist, services reserve something, the cloud serves all, first replicas fit: else problems."""
     before = len(problems)
     if len(found := places_named("services.cloud", "cluster", spec.cloud, topology.clusters, problems)) > 1:
         names = ", ".join(cluster.name for cluster in found[:3])
@@ -32,7 +26,7 @@ def check_services(
         return
     if len(topology.clusters) == 1:
         problems.append("services: there is only the cloud; add a cluster whose nodes take replicas")
-    _check_cloud(spec, topology, streams, problems)
+    _check_cloud(spec, problems)
     for i, service in enumerate(spec.offered):
         if isinstance(service, ServiceSpec):
             where = f"services.offered[{i}].variant"
@@ -47,23 +41,16 @@ def check_services(
     _check_images(topology, spec.cloud, system, problems)
 
 
-def _check_cloud(spec: ServicesSpec, topology: Topology, streams: bool, problems: list[str]) -> None:
-    """What the cloud has is there, once, and known to whoever simulates it."""
-    where, one = f"services.cloud_has: {spec.cloud_has!r}", spec.gateways == "one"
+def _check_cloud(spec: ServicesSpec, problems: list[str]) -> None:
+    """What the cloud has is there, and known to whoever simulates it."""
+    where = f"services.cloud_has: {spec.cloud_has!r}"
     plain_ones = [each.name for each in spec.offered if isinstance(each, PlainServiceSpec)]
-    if spec.cloud_has == "workers" and one:
+    if spec.cloud_has == "workers" and spec.gateways == "one":
         problems.append(
             f"{where}, and with `gateways: one` it has a pool; write 'pool', or `gateways: per_site`"
         )
     elif spec.cloud_has == "workers" and plain_ones:
         problems.append(f"{where}, and plain services as {plain_ones[0]!r} have none; write 'pool'")
-    there = {node.name for node in topology.nodes if node.cluster == spec.cloud}
-    streamed = [worker.variant for worker in topology.workers if streams and worker.node in there]
-    if spec.cloud_has == "pool" and not one and streamed:
-        problems.append(
-            f"{where} takes all nodes of {spec.cloud!r}, where workers of {streamed[0]!r} serve streams; "
-            "write 'workers', or let workers stand elsewhere"
-        )
 
 
 def _check_variant(

@@ -175,7 +175,7 @@ class ServicesSpec(Spec):
     cloud_has: Literal["workers", "pool"] | None = Field(
         default=None,
         description="What requests meet there. 'workers': the named `workers` of their variant, each with "
-        "its queue, which streams use, too. 'pool': as many replicas as it has room for, simulated only. "
+        "its queue, which streams use, too. 'pool': as many replicas as fit beside workers, simulated only. "
         "Left out: workers for services that are variants, as live, and a pool for plain services; simulated "
         "with `gateways: one`, a pool for all, as KaiS is published.",
     )
