@@ -23,7 +23,7 @@ from edgewise.model.work import DeferrableJob, Stream
 from edgewise.report.schema import WORK
 from edgewise.sim.jobs import JobsOutcome, JobsPart, OtherWork
 from edgewise.sim.joint.loop import JointClock
-from edgewise.sim.joint.requests import RequestsPart, orchestrating
+from edgewise.sim.joint.requests import RequestsPart
 from edgewise.sim.requests.sites import RequestSites
 
 # A file: each frame another node has a replica of another service, or has one no more.
@@ -359,7 +359,7 @@ def simulate_sites(sites: RequestSites, policy: ReplicaPolicy) -> OrchestrateCor
     has = zip(services.nodes, system.node_has.tolist(), strict=True)
     nodes = [Node(name, "", Resources(cores, memory_bytes)) for name, (memory_bytes, cores) in has]
     ledger = NodeLedger(nodes)
-    core = orchestrating(sites, policy, ledger)
+    core = orchestrating(of_services(services), policy, ledger)
     JointClock([RequestsPart(sites, core)], Plane(ledger, {"orchestrate": core}), nodes).run()
     return core
 

@@ -16,7 +16,6 @@ from edgewise.config import load_scenario as load_scenario
 from edgewise.core.guard import Decided
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
-from edgewise.policies import DECISIONS
 from edgewise.report.schema import WORK
 from edgewise.report.use import USE
 from edgewise.result import Comparison, Result
@@ -56,7 +55,7 @@ def simulate(
     work, chosen = runs.assigned(loaded, _by_decision(policy))
     made = {decision: runs.maker(decision, each) for decision, each in chosen.items()}
     fixed = {decision: name for decision, (name, _) in made.items()}
-    makers = {_who(work, fixed): {decision: make for decision, (_, make) in made.items()}}
+    makers = {_who(loaded, work, fixed): {decision: make for decision, (_, make) in made.items()}}
     return replace(simulated(loaded, work, makers, fixed, seeds, progress, jobs), command=command)
 
 
@@ -204,7 +203,7 @@ def simulated(
     every = product(makers, seeds)
     names = {(kind, name): name for kind in runs.beside(scenario, work) for name in makers}
     if len(fixed) == len(next(iter(makers.values()))):  # nothing is varied
-        names = {(kind, name): _who(kind, fixed) for kind, name in names}
+        names = {(kind, name): _who(scenario, kind, fixed) for kind, name in names}
     for (name, seed), run in zip(every, (run for one in ended.values() for run in one), strict=True):
         for kind, each in {work: runs.Tables(run.items, run.windows), **run.beside}.items():
             items, windows = tables.setdefault(kind, ([], []))
@@ -214,7 +213,7 @@ def simulated(
         for which, columns in run.use.items():
             use.setdefault(which, []).append(runs.table(USE[which], names[work, name], seed, columns))
         for decision, one in run.decided.items():
-            kind = DECISIONS[decision]
+            kind = runs.about_of(scenario, decision)
             known = decided.setdefault(kind, {}).setdefault(names[kind, name], {})
             known[decision] = known[decision] + one if decision in known else one
         decision_s |= {name: run.decision_s} if run.decision_s else {}
@@ -239,9 +238,9 @@ def simulated(
     )
 
 
-def _who(work: str, fixed: Mapping[str, str]) -> str:
+def _who(scenario: Scenario, work: str, fixed: Mapping[str, str]) -> str:
     """The policies that decide on a kind of work, of all of a run."""
-    return "+".join(fixed[each] for each in runs.decisions(work))
+    return "+".join(fixed[each] for each in runs.decisions(scenario, work))
 
 
 def _listed(*task: Any) -> list[runs.SeedRun]:

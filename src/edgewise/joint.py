@@ -25,13 +25,15 @@ from edgewise.core.defer.core import DeferCore
 from edgewise.core.guard import Decided, Guard
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
+from edgewise.core.orchestrate.core import OrchestrateCore, orchestrating
 from edgewise.core.place.core import PlaceCore, reserving_of
 from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.core.split.core import SplitCore
 from edgewise.errors import ScenarioError
 from edgewise.model.pipelines import network_of
+from edgewise.model.pools import image_cluster, of_services, orchestrated
 from edgewise.model.scenario import Scenario
-from edgewise.model.services import cloud_workers
+from edgewise.model.services import Services, cloud_workers
 from edgewise.model.work import DeferrableJob, Stream
 from edgewise.policies.defer import FALLBACK
 from edgewise.policies.split.policy import POLICIES
@@ -46,7 +48,8 @@ from edgewise.sim.joint.parts import (
     WorkPart,
     shared_network,
 )
-from edgewise.sim.joint.requests import RequestsPart, orchestrating, outages
+from edgewise.sim.joint.requests import RequestsPart, outages
+from edgewise.sim.joint.workers import WorkersPart
 from edgewise.sim.links.wires import Wires
 from edgewise.sim.pipelines import PipelineWorld
 from edgewise.sim.requests.news import News
@@ -56,7 +59,7 @@ from edgewise.sim.sites import simulation_of
 from edgewise.sim.stations.split import SplitWorld
 from edgewise.sim.streams.guests import Guests
 from edgewise.splitting import predicted_s
-from edgewise.use import Columns, held_for_life, holders_of, replica_use, server_use
+from edgewise.use import Columns, held_for_life, holders_of, replica_use, server_use, workers_there
 from edgewise.workloads.deferrable import jobs_apart, jobs_of, left_over_cores
 from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.services import (
@@ -123,6 +126,7 @@ class JointRun:
         lag_s, parts = scenario.telemetry_lag_s, list(self.parts.values())
         parts += [self.reserved] if self.reserved is not None else []  # it knows of the others' commands
         nodes = scenario.topology.nodes
+        parts += self._pools()
         parts[:0] = [other] if other is not None else []
         self.joint = JointClock(parts, self.plane, nodes, scenario.timeline, lag_s, check, self.holders)
 
@@ -144,7 +148,7 @@ class JointRun:
     def use(self) -> Mapping[str, Columns]:
         """Columns of the tables of `report.use`, once it has run."""
         found = dict(self.parts["streams"].outcome.use) if "streams" in self.parts else {}
-        workers = [found["workers"]] if found else []
+        workers = [workers_there(self.scenario, found["workers"], self.holders)] if found else []
         if "workers" in self.parts:
             alone = self.parts["workers"].outcome.use["workers"]
             workers.append(alone | {"work": ["services"] * len(alone["worker"])})
@@ -178,27 +182,52 @@ class JointRun:
             )
         make = self._chosen["requests"]
         given = simulated_services(self.scenario)
-        if self.reserved is None:
-            images: Images | Outages = outages(self.scenario)
-        else:
-            images = self.reserved.images(given.system.site_of)
         news = News(self.scenario.telemetry_period_s, self.scenario.telemetry_lag_s)
         drawn = given.draw([self.seed])
         guests = self._guests(given)
+        services = services_at_sites(self.scenario, given)
+        core = self._orchestrates(services)
         sites = RequestSites(
-            services_at_sites(self.scenario, given), drawn, make,
-            self.seed, given.slots // given.system.frame_slots, news,
-            Beside(images, self.wires, guests),
+            services, drawn, make, self.seed, given.slots // given.system.frame_slots, news,
+            Beside(self._images, self.wires, guests),
         )  # fmt: skip
-        core = orchestrating(sites, self._chosen["orchestrate"](), self.plane.ledger)
-        self.plane.cores["orchestrate"] = core
 
         def ended() -> Tables:
             return service_tables(self.scenario, sites.rows, sites.tally)
 
         self._tables["services"] = ended
-        self.asked |= {"requests": sites.decided, "orchestrate": lambda: core.guard.decided(core.policy)}
-        return RequestsPart(sites, core)
+        self.asked["requests"] = sites.decided
+        return RequestsPart(sites, core, every=self._pooled)
+
+    def _orchestrates(self, services: Services | None) -> OrchestrateCore:
+        """The core that orchestrates services and pools of workers; how images come."""
+        if services is None or self._pooled:
+            self._what = orchestrated(self.scenario, services)
+        else:
+            self._what = of_services(services)
+        core = orchestrating(self._what, self._chosen["orchestrate"](), self.plane.ledger)
+        self.plane.cores["orchestrate"] = core
+        self.asked["orchestrate"] = lambda: core.guard.decided(core.policy)
+        self._images: Images | Outages = (
+            outages(self.scenario)
+            if self.reserved is None
+            else self.reserved.images(self._what.system.site_of, image_cluster(self.scenario))
+        )
+        return core
+
+    @property
+    def _pooled(self) -> bool:
+        """Whether workers of streams come and go."""
+        return "streams" in self.parts and bool(self.scenario.topology.pools)
+
+    def _pools(self) -> list[WorkPart]:
+        """The part of these workers."""
+        if not self._pooled:
+            return []
+        frames = "services" not in self.parts
+        core: Any = self._orchestrates(None) if frames else self.plane.cores["orchestrate"]
+        simulation = self.parts["streams"].simulation
+        return [WorkersPart(self.scenario, simulation, self._what, core, self._images, frames)]
 
     def _guests(self, given: SimulatedServices) -> Guests | None:
         """Requests at workers in the cloud, which streams use, too; None: it has a pool."""

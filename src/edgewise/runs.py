@@ -55,10 +55,10 @@ def assigned(
     """
     asked = (*given, about)
     named = [policies.check_decision(decision) for decision in asked if decision is not None]
-    wanted = {policies.DECISIONS[decision] for decision in named}
+    wanted = {about_of(scenario, decision) for decision in named}
     works = [work for work in WORK if wanted <= {work}]
     if not works:
-        order = dict.fromkeys(policies.DECISIONS[each] for each in ([about] if about else named))
+        order = dict.fromkeys(about_of(scenario, each) for each in ([about] if about else named))
         held = [work for work in order if work in scenario.spec.holds]
         works = [work for work in held if wanted <= set(beside(scenario, work))]
         if not works:
@@ -81,9 +81,15 @@ def assigned(
     return work, chosen | found
 
 
-def decisions(work: str) -> list[str]:
+def decisions(scenario: Scenario, work: str) -> list[str]:
     """Those about a kind of work."""
-    return [decision for decision, about in policies.DECISIONS.items() if about == work]
+    return [decision for decision in policies.DECISIONS if about_of(scenario, decision) == work]
+
+
+def about_of(scenario: Scenario, decision: str) -> str:
+    """The kind of work that a decision is about: orchestration of streams, where they alone have workers."""
+    pooled = decision == "orchestrate" and scenario.spec.services is None and scenario.topology.pools
+    return "streams" if pooled else policies.DECISIONS[decision]
 
 
 def beside(scenario: Scenario, work: str) -> tuple[str, ...]:
@@ -105,7 +111,7 @@ def defaults(scenario: Scenario, work: str) -> dict[str, Any]:
     who = policies.deciding(scenario)
     if work == "graphs" and _laid_out(scenario):
         who |= {"split": LAID_OUT} | scenario.spec.named_policies
-    return {decision: who[decision] for decision in decisions(work)}
+    return {decision: who[decision] for decision in decisions(scenario, work)}
 
 
 def names(scenario: Scenario, decision: str) -> list[str]:
@@ -115,7 +121,7 @@ def names(scenario: Scenario, decision: str) -> list[str]:
     """
     from edgewise.policies.cards import shipped
 
-    work = policies.DECISIONS[decision]
+    work = about_of(scenario, decision)
     first = defaults(scenario, work).get(decision)
     if work == "graphs" and _laid_out(scenario):
         return [LAID_OUT]
@@ -200,7 +206,7 @@ def simulated(
     if in_step(scenario, work):
         batch = services_in_slots if work == "services" else jobs_in_a_pool
         return batch(scenario, chosen, seeds)
-    if (run := beside(scenario, work)) == ("streams",):
+    if (run := beside(scenario, work)) == ("streams",) and not scenario.topology.pools:
         return streams(scenario, chosen, seeds, trace)
     from edgewise.joint import joint_runs  # slow to import, for it knows all kinds of work
 

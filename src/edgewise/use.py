@@ -34,11 +34,11 @@ Columns = Mapping[str, Any]
 
 
 def workers_hold(scenario: Scenario) -> tuple[Reservation, ...]:
-    """What workers hold of nodes for life."""
+    """What workers that never go hold of nodes for life."""
     catalog = scenario.catalog
     return tuple(
         Reservation(worker.name, worker.node, *variant_holds(catalog.variant(worker.variant)))
-        for worker in scenario.topology.workers
+        for worker in scenario.topology.for_good
     )
 
 
@@ -64,9 +64,12 @@ def held_for_life(scenario: Scenario, works: Sequence[str]) -> dict[Reservation,
 def holders_of(scenario: Scenario, ledger: NodeLedger, for_life: Mapping[Reservation, str]) -> Holders:
     """Notes who holds what of a ledger, beside what `held_for_life` gives."""
     work_of = {each.owner: work for each, work in for_life.items()}
+    pooled = {worker.name for worker in scenario.topology.workers if worker.pool is not None}
     return Holders(
         ledger, scenario.topology.nodes,
-        lambda each: DECIDED.get(each.decision) or work_of.get(each.owner, OTHER),
+        lambda each: "streams"
+        if each.owner in pooled
+        else DECIDED.get(each.decision) or work_of.get(each.owner, OTHER),
     )  # fmt: skip
 
 
@@ -141,6 +144,22 @@ def server_use(scenario: Scenario, busy_s: Floats) -> Columns:
         "busy_s": busy_s.tolist(),
         "there_s": [scenario.duration_s] * len(nodes),
     }
+
+
+def workers_there(scenario: Scenario, columns: Columns, holders: Holders) -> Columns:
+    """How busy streams' workers were; those of pools are there while they hold their part of a node."""
+    pooled = [worker for worker in scenario.topology.workers if worker.pool is not None]
+    servers = {worker.name: scenario.catalog.variant(worker.variant).servers for worker in pooled}
+    there_s = dict.fromkeys(servers, 0.0)
+    for start_s, end_s, held in holders.spans:
+        if held.owner in there_s:
+            there_s[held.owner] += (end_s - start_s) * servers[held.owner]
+    rows = [k for k, name in enumerate(columns["worker"]) if there_s.get(name, 1.0) > 0.0]
+    found = {name: [column[k] for k in rows] for name, column in columns.items()}
+    found["there_s"] = [
+        there_s.get(name, s) for name, s in zip(found["worker"], found["there_s"], strict=True)
+    ]
+    return found
 
 
 def replica_use(scenario: Scenario, sites: RequestSites, holders: Holders) -> Columns:

@@ -10,7 +10,7 @@ from edgewise.config import Files, dump_scenario, load_scenario
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.world import World
 from edgewise.errors import ScenarioError
-from edgewise.model.build import fill
+from edgewise.model.deploy import fill
 from edgewise.model.grammar.scenario import Backbone
 from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.model.topology import Node, Resources, Way, WayTable

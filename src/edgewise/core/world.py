@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgewise.arrays import Floats, Ints
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.errors import ScenarioError
 from edgewise.model.topology import Catalog, Topology, WayTable
 from edgewise.model.ways import routes_of
@@ -46,6 +46,7 @@ class World:
         access_delay_s, uplink_bps: (S,).
         distribution: (W,) law of the delay, index into `LAWS`.
         batch_timeout_s: (W,) how long a free worker waits for a batch to fill.
+        at_first: (W,) whether the worker is there at the beginning; others may be started.
         link_bps: (L,) capacities of the links that messages share; none where they do not.
         path: (S, C, K) links of each way there, in order; -1 where it has fewer.
         real, whole: (5, W) and (3, W) the same figures for kernels; LARGEST is D_v at the largest payload.
@@ -78,6 +79,7 @@ class World:
     batch_timeout_s: Floats
     link_bps: Floats = field(default_factory=lambda: _floats(()))
     path: Ints = field(default=None)  # type: ignore[arg-type]
+    at_first: Bools = field(default=None)  # type: ignore[arg-type]
     real: Floats = field(init=False)
     whole: Ints = field(init=False)
 
@@ -87,6 +89,8 @@ class World:
         object.__setattr__(self, "real", _floats(real))
         if self.path is None:
             object.__setattr__(self, "path", _ints(np.zeros((*self.delay_s.shape, 0))))
+        if self.at_first is None:
+            object.__setattr__(self, "at_first", _flags([True] * self.workers))
         object.__setattr__(self, "whole", _ints((self.task, self.cluster, self.node)))
 
     @property
@@ -153,6 +157,7 @@ class World:
             uplink_bps=_floats([site.uplink_bps for site in topology.sites]),
             distribution=_ints([LAWS.index(profile.distribution) for profile in profiles]),
             batch_timeout_s=_floats([variant.batch_timeout_s for variant in variants]),
+            at_first=_flags([worker.at_first for worker in topology.workers]),
             link_bps=_floats(() if routes is None else routes.rate_bps),
             path=_ints(
                 np.zeros((*delay.shape, 0))
@@ -189,6 +194,12 @@ def link_arrays(topology: Topology, clusters: tuple[str, ...]) -> tuple[Floats, 
 
 def _floats(values: object) -> Floats:
     array = np.array(values, dtype=np.float64)
+    array.setflags(write=False)
+    return array
+
+
+def _flags(values: object) -> Bools:
+    array = np.array(values, dtype=np.bool_)
     array.setflags(write=False)
     return array
 

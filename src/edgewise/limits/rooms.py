@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from edgewise.model.build import fits
+from edgewise.model.deploy import fits
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Node, Resources
 
@@ -46,7 +46,7 @@ def amount(what: str, value: float) -> str:
 def rooms_of(scenario: Scenario) -> dict[str, NodeRoom]:
     """Of each node, by name."""
     held: dict[str, list[float]] = {node.name: [0.0] * len(SAID) for node in scenario.topology.nodes}
-    for worker in scenario.topology.workers:
+    for worker in scenario.topology.at_first:
         _hold(held[worker.node], scenario.catalog.variant(worker.variant).resources.as_tuple())
     for graph in scenario.graphs:
         for node in scenario.topology.nodes:

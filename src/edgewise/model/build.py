@@ -1,27 +1,22 @@
-"""From the YAML form to a catalog and a topology, with every wrong reference named; workers onto nodes.
+"""From the YAML form to a catalog and a topology, with every wrong reference named.
 
-Workers: a stated number, as many as fit, or a mix of variants until nothing fits.
 Forbidden here: I/O, and stopping at the first problem: they are collected in a list.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-import numpy as np
-
+from edgewise.model.deploy import deploy
 from edgewise.model.grammar.places import (
     CatalogSpec,
     ClusterSpec,
     SiteSpec,
     VariantSpec,
-    WorkerSpec,
 )
 from edgewise.model.grammar.scenario import ChangeSpec, ScenarioSpec
 from edgewise.model.grammar.services import ApplicationSpec
-from edgewise.model.kinds import meant, places_named
+from edgewise.model.kinds import places_named
 from edgewise.model.problems import Problems, known, nearest, unique
 from edgewise.model.topology import (
-    KINDS,
     Catalog,
     Change,
     Cluster,
@@ -34,8 +29,6 @@ from edgewise.model.topology import (
     Site,
     Topology,
     Variant,
-    Worker,
-    have_room,
 )
 from edgewise.model.ways import build_cables, build_links, build_ways, check_over
 
@@ -89,8 +82,8 @@ def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> 
             known(f"workers[{i}].node", "node", worker.node, nodes, problems)
         if worker.cluster is not None:
             places_named(f"workers[{i}].cluster", "cluster", worker.cluster, clusters, problems)
-    workers = deploy(worker_specs, catalog, clusters, problems) if len(problems) == before else ()
-    return Topology(sites, clusters, ways, workers, links, tuple(cables.values()))
+    deployed = deploy(worker_specs, catalog, clusters, problems) if len(problems) == before else ((), ())
+    return Topology(sites, clusters, ways, deployed[0], links, tuple(cables.values()), deployed[1])
 
 
 def build_timeline(
@@ -167,6 +160,8 @@ def _variant(spec: VariantSpec) -> Variant:
         servers=spec.servers,
         file=spec.file,
         batch_timeout_s=spec.batch_timeout_s,
+        image_bytes=spec.image_bytes,
+        start_s=spec.start_s,
     )
 
 
@@ -197,132 +192,3 @@ def _cluster(name: str, spec: ClusterSpec) -> Cluster:
         for each in expand(node.name, node.count)
     )
     return Cluster(name, spec.tier, nodes)
-
-
-Placed = list[tuple[str, str]]  # (variant, node)
-MOST_WORKERS = 100_000
-
-
-def deploy(
-    specs: Sequence[WorkerSpec], catalog: Catalog, clusters: Sequence[Cluster], problems: list[str]
-) -> tuple[Worker, ...]:
-    """Place workers in order; what has been placed before keeps its resources.
-
-    A node takes all that a form says, and so does each node of a kind of cluster; over the nodes of one
-    cluster they are spread, first fit.
-    """
-    left = {node.name: list(node.resources.as_tuple()) for c in clusters for node in c.nodes}
-    total = {node.name: node.resources.as_tuple() for c in clusters for node in c.nodes}
-    placed: list[tuple[str, str]] = []
-    for i, spec in enumerate(specs):
-        need = catalog.variant(spec.variant).resources.as_tuple()
-        if spec.count == "fill" and not any(need):
-            problems.append(
-                f"workers[{i}].count: 'fill' never ends, variant {spec.variant!r} reserves nothing; "
-                "give it resources or a number"
-            )
-            continue
-        wanted = MOST_WORKERS if spec.count == "fill" else int(spec.count)
-        for nodes in _where(spec, clusters):
-            done = 0
-            for node in nodes:
-                while done < wanted and fits(need, left[node], total[node]):
-                    left[node] = [have - take for have, take in zip(left[node], need, strict=True)]
-                    placed.append((spec.variant, node))
-                    done += 1
-            if done < wanted and (spec.count != "fill" or done == 0):
-                problems.append(_does_not_fit(i, spec, need, nodes, left, done))
-                break
-    return named(placed)
-
-
-def _where(spec: WorkerSpec, clusters: Sequence[Cluster]) -> list[list[str]]:
-    """Groups of nodes, each of which takes `count` workers: a node, those of a cluster, each of a kind."""
-    if spec.node is not None:
-        return [[spec.node]]
-    of = [[node.name for node in c.nodes] for c in meant(str(spec.cluster), clusters)]
-    is_one = spec.cluster in [c.name for c in clusters]
-    return of if is_one else [[name] for names in of for name in names]
-
-
-def fits(need: Sequence[float], left: Sequence[float], total: Sequence[float]) -> bool:
-    """Whether `need` is left, up to rounding: ten workers of 0.1 cores fit one core."""
-    return bool(have_room(np.array(need), np.array(left), np.array(total)).all())
-
-
-def _does_not_fit(
-    i: int,
-    spec: WorkerSpec,
-    need: Sequence[float],
-    nodes: Sequence[str],
-    left: dict[str, list[float]],
-    done: int,
-) -> str:
-    """What is missing on the node that has the most room."""
-
-    def lacking(node: str) -> list[str]:
-        return [
-            f"{kind} needs {n:g}, {max(have, 0.0):g} left"
-            for kind, n, have in zip(KINDS, need, left[node], strict=True)
-            if n > have
-        ]
-
-    best = min(nodes, key=lambda node: len(lacking(node)))
-    each = spec.cluster is not None and len(nodes) == 1
-    place = f"node {nodes[0]!r}" if spec.node or each else f"cluster {spec.cluster!r}"
-    return (
-        f"workers[{i}].count: {done} of {spec.count} workers of {spec.variant!r} fit {place}; "
-        f"on {best!r} {', '.join(lacking(best))}; lower count or add resources"
-    )
-
-
-def named(placed: Sequence[tuple[str, str]]) -> tuple[Worker, ...]:
-    """variant@node, numbered where a node has several workers of one variant."""
-    several = Counter(placed)
-    seen: dict[tuple[str, str], int] = {}
-    workers = []
-    for pair in placed:
-        variant, node = pair
-        number = seen.get(pair, 0)
-        seen[pair] = number + 1
-        workers.append(
-            Worker(f"{variant}@{node}" + (f"#{number}" if several[pair] > 1 else ""), variant, node)
-        )
-    return tuple(workers)
-
-
-def fill(nodes: Sequence[Node], mix: Mapping[str, float], catalog: Catalog) -> Placed:
-    """Fill the nodes of a cluster, one after the other, with a mix of variants until nothing fits.
-
-    Each turn places the variant whose number in the cluster, divided by its share, is least among
-    those that fit the node (ties: the earlier in the mix). So variants that compete for the same
-    resource keep their shares, and no resource stays free that a variant of the mix could use.
-
-    Args:
-        mix: variant name → share > 0; every variant reserves something.
-    """
-    need = {name: catalog.variant(name).resources.as_tuple() for name in mix}
-    count = dict.fromkeys(mix, 0)
-    placed: Placed = []
-    for node in nodes:
-        total = node.resources.as_tuple()
-        left = list(total)
-        while fitting := [name for name in mix if fits(need[name], left, total)]:
-            name = min(fitting, key=lambda name: count[name] / mix[name])
-            left = [have - take for have, take in zip(left, need[name], strict=True)]
-            count[name] += 1
-            placed.append((name, node.name))
-    return placed
-
-
-def check_mix(where: str, mix: Mapping[str, float], catalog: Catalog, problems: list[str]) -> bool:
-    """Whether every variant of a mix exists and reserves something; else problems are added."""
-    needs = {variant.name: variant.resources.as_tuple() for variant in catalog.variants}
-    before = len(problems)
-    for name in mix:
-        known(where, "variant", name, needs, problems)
-        if not any(needs.get(name, (1.0,))):
-            problems.append(
-                f"{where}: variant {name!r} reserves nothing, so nothing limits it; give it resources"
-            )
-    return len(problems) == before

@@ -89,3 +89,25 @@ class System(NamedTuple):
     def stations(self) -> int:
         """N + 1: the cloud and the nodes; also the number of a dispatcher's actions."""
         return self.nodes + 1
+
+
+class Pools(NamedTuple):
+    """P pools of streams' workers that come and go, which are the last columns of a system's services.
+
+    Attributes:
+        first: column of the first.
+        least, most: (P,) workers that there may be. capacity_qps: (P,) C_v.
+        may: (N, P) which nodes may have some.
+    """
+
+    first: int
+    least: Ints
+    most: Ints
+    capacity_qps: Floats
+    may: Bools
+
+
+def no_pools(system: System) -> Pools:
+    """Services of requests alone."""
+    none = np.zeros(0, dtype=np.int64)
+    return Pools(system.services, none, none, np.zeros(0), np.zeros((system.nodes, 0), dtype=np.bool_))

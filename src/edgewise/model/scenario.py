@@ -20,8 +20,8 @@ from edgewise.model.build import (
     build_timeline,
     build_topology,
     check_applications,
-    fits,
 )
+from edgewise.model.deploy import fits
 from edgewise.model.dotted import assigned
 from edgewise.model.grammar.pipelines import GraphSpec
 from edgewise.model.grammar.places import CatalogSpec
@@ -62,7 +62,7 @@ def check_servers(
 ) -> None:
     """Servers of split models that do not fit beside the workers of their nodes are problems."""
     left = {node.name: np.array(node.resources.as_tuple()) for node in topology.nodes}
-    for worker in topology.workers:
+    for worker in topology.at_first:
         left[worker.node] -= catalog.variant(worker.variant).resources.as_tuple()
     for i, spec in enumerate(specs):
         needs = Resources(spec.cpu_cores, spec.memory_bytes).as_tuple()

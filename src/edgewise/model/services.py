@@ -157,7 +157,7 @@ def system_of(spec: ServicesSpec, catalog: Catalog, topology: Topology) -> Syste
     return System(
         slot_s=spec.slot_s,
         frame_slots=max(round(spec.frame_s / spec.slot_s), 1),
-        site_of=_site_of(topology, nodes, one_way),
+        site_of=site_of(topology, nodes, one_way),
         first_machine=np.concatenate([[0], len(machines) + np.arange(len(nodes) + 1)]),
         cpu_cores=np.concatenate([has[:, 0], free[:, 0]]),
         memory_bytes=np.concatenate([has[:, 1], free[:, 1]]),
@@ -220,7 +220,7 @@ def free_of(nodes: Sequence[Node], catalog: Catalog, topology: Topology) -> Floa
     """(N, 2) cores and memory of nodes that their workers leave to replicas."""
     rows = []
     for node in nodes:
-        held = [catalog.variant(w.variant).resources for w in topology.workers if w.node == node.name]
+        held = [catalog.variant(w.variant).resources for w in topology.for_good if w.node == node.name]
         cores = node.resources.cpu_cores - sum(r.cpu_cores for r in held)
         rows.append((max(cores, 0.0), node.resources.memory_bytes - sum(r.memory_bytes for r in held)))
     return np.maximum(np.array(rows, dtype=np.float64).reshape(len(nodes), 2), 0.0)
@@ -280,7 +280,7 @@ def ways_to(topology: Topology, clusters: Sequence[str]) -> tuple[Floats, Floats
     return np.ascontiguousarray(delay), rate, deviation
 
 
-def _site_of(topology: Topology, nodes: Sequence[Node], delay_s: Floats) -> Ints:
+def site_of(topology: Topology, nodes: Sequence[Node], delay_s: Floats) -> Ints:
     """(N,) the site whose own cluster a node is in, else the nearest one."""
     own = {site.cluster: b for b, site in reversed(list(enumerate(topology.sites)))}
     nearest = delay_s[:, 1:].argmin(axis=0).tolist()

@@ -27,7 +27,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.errors import ScenarioError
-from edgewise.model.build import Placed, check_mix, fill, named
+from edgewise.model.deploy import Placed, check_mix, fill, named
 from edgewise.model.grammar.generated import (
     MOST_ANTENNAS,
     TIERS,

@@ -96,6 +96,8 @@ class Variant:
         batch_timeout_s: a free worker waits this long for a batch to fill; 0 starts at once.
         servers: batches processed at once.
         file: ONNX file of the network, for live workers.
+        image_bytes: what a node fetches once before a worker of it starts there.
+        start_s: from the last byte of the image to the first answer.
     """
 
     name: str
@@ -108,6 +110,8 @@ class Variant:
     servers: int = 1
     file: str | None = None
     batch_timeout_s: float = 0.0
+    image_bytes: float = 0.0
+    start_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,11 +289,35 @@ class WayTable(Sequence[Way]):
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A variant deployed on a node (ASET's w = (v, n))."""
+    """A variant deployed on a node (ASET's w = (v, n)), or one that may be.
+
+    Attributes:
+        at_first: whether it is there at the beginning.
+        pool: name of the `Pool` that it belongs to; None: it is there for good.
+    """
 
     name: str
     variant: str
     node: str
+    at_first: bool = True
+    pool: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Workers of one variant over some nodes that come and go.
+
+    Attributes:
+        name: unique among the pools.
+        nodes: names of those that may have some.
+        least, most: so many there are always, as far as nodes are there; and at most.
+    """
+
+    name: str
+    variant: str
+    nodes: tuple[str, ...]
+    least: int
+    most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +328,7 @@ class Topology:
         ways: one from every site to every cluster; a `WayTable` is the quick form.
         links: between nodes, and between clusters.
         cables: that ways run over. The figures of a way are those of its cables taken together.
+        pools: of workers that come and go.
     """
 
     sites: tuple[Site, ...] = ()
@@ -308,11 +337,22 @@ class Topology:
     workers: tuple[Worker, ...] = ()
     links: tuple[Link, ...] = ()
     cables: tuple[Cable, ...] = ()
+    pools: tuple[Pool, ...] = ()
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """Every node of every cluster, in order."""
         return tuple(node for cluster in self.clusters for node in cluster.nodes)
+
+    @property
+    def at_first(self) -> tuple[Worker, ...]:
+        """Workers that are there at the beginning."""
+        return tuple(worker for worker in self.workers if worker.at_first)
+
+    @property
+    def for_good(self) -> tuple[Worker, ...]:
+        """Workers that never come nor go."""
+        return tuple(worker for worker in self.workers if worker.pool is None)
 
 
 @dataclass(frozen=True, slots=True)

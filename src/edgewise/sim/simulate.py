@@ -27,7 +27,7 @@ from edgewise.core.dispatch.events import (
 )
 from edgewise.core.dispatch.policy import CLOSE, OPEN, Batch, DispatchPolicy
 from edgewise.core.dispatch.request_rules import goes_again
-from edgewise.core.dispatch.state import way_arrays
+from edgewise.core.dispatch.state import STREAMS, way_arrays
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import Bound, DispatchView, Items, Rows
 from edgewise.core.telemetry import telemetry
@@ -69,6 +69,11 @@ class DeathHeard:
     worker: int
 
 
+def is_death(event: WorkerChanged) -> bool:
+    """Whether gateways hear of a worker that it lost what it had."""
+    return not (event.up or event.drains or event.ready_s < np.inf)
+
+
 class Simulation:
     """One run of one scenario under one policy with one seed.
 
@@ -80,6 +85,10 @@ class Simulation:
             0 … n-1 in order.
         world: the scenario's world, when it has been built already.
         wires: links that this run shares with other work.
+
+    Attributes:
+        pooled: (W,) whether somebody else starts and ends a worker, and starts it again on a node that is
+            back.
 
     `run` goes to the end; `run_until` stops on the way, so that an environment can change the
     policy between windows.
@@ -114,7 +123,9 @@ class Simulation:
         self._last = self.bound.copy()  # the worker of each stream's records
         self._counts = np.zeros((3, self._windows), dtype=np.int64)  # opened, bound, refused
         self.carrier = self._carrier(np.uint64(seed & 0xFFFFFFFFFFFFFFFF), wires)
-        self._alive = np.ones(self.world.workers, dtype=np.bool_)
+        self._alive = self.world.at_first.copy()
+        self.workers.each.dead[:] = ~self._alive
+        self.pooled = np.zeros(self.world.workers, dtype=np.bool_)
         self._queue: list[tuple[float, int, int, Any]] = []
         self._order = itertools.count()  # of equal events
         self._events = self._openings_and_closings()
@@ -157,8 +168,8 @@ class Simulation:
         keep = (events.kind == CLOSE) | (events.row >= held)
         self._events = Batch(events.time_s[keep], events.kind[keep], events.row[keep])
         self.workers.servers.free_s[:] = backlog_s(view)[:, None]
-        self._alive[:] = view.up
-        self.workers.each.dead[:] = ~view.up
+        there = view.up | (view.streams > 0)  # a worker that is to go serves what it has
+        self._alive[:], self.workers.each.dead[:] = there, ~there
         self.ways[:] = way_arrays(self.world, view.links)
         self._attach(np.arange(held), np.zeros(held))
 
@@ -246,7 +257,7 @@ class Simulation:
             self._send_again(what.worker, now_s)
         else:
             self._handle(what)
-            if isinstance(what, WorkerChanged) and not what.up:  # first all that is heard at this time
+            if isinstance(what, WorkerChanged) and is_death(what):  # first all that is heard at this time
                 self._push(now_s, NEWS, DeathHeard(what.worker))
 
     def _play_until(self, time_s: float, including_closings: bool) -> None:
@@ -313,17 +324,44 @@ class Simulation:
     def _change_node(self, change: NodeChange) -> None:
         now_s, news_s = change.at_s, change.at_s + self.scenario.telemetry_lag_s
         for w in np.flatnonzero(self.world.node == self.world.node_names.index(change.node)):
-            if self._alive[w] == change.up:
+            if self._alive[w] == change.up or (change.up and self.pooled[w]):
                 continue
-            self._alive[w] = change.up
             if change.up:
-                later = (t for t in self._outages.get(int(w), ()) if t > now_s)
-                self._dies_at(int(w), min(later, default=np.inf))
-                self.carrier.revive(int(w), now_s)
+                self._revive(int(w), now_s)
             else:
+                self._alive[w] = False
                 self.carrier.fail(int(w), now_s)
                 self._count_anew(int(w), now_s)
             self._push(news_s, NEWS, WorkerChanged(news_s, int(w), change.up))
+
+    def _revive(self, w: int, now_s: float) -> None:
+        """A worker is there from now on, and idle."""
+        self._alive[w] = True
+        later = (t for t in self._outages.get(w, ()) if t > now_s)
+        self._dies_at(w, min(later, default=np.inf))
+        self.carrier.revive(w, now_s)
+
+    # workers that come and go
+
+    def tell_of(self, w: int, now_s: float, up: bool, drains: bool = False, ready_s: float = np.inf) -> None:
+        """Gateways hear of a worker after the lag, see `WorkerChanged`."""
+        news_s = now_s + self.scenario.telemetry_lag_s
+        self._push(news_s, NEWS, WorkerChanged(news_s, w, up, drains, ready_s))
+
+    def begin_worker(self, w: int, now_s: float) -> None:
+        """A worker that was not there answers from now on."""
+        self._revive(w, now_s)
+        self.tell_of(w, now_s, up=True)
+
+    def end_worker(self, w: int, now_s: float) -> None:
+        """A worker is there no more; it holds nothing."""
+        self._alive[w] = False
+        self.workers.each.dead[w] = 1
+
+    def holds(self, w: int, now_s: float) -> bool:
+        """Whether a worker has streams, or queries of some; all before is served."""
+        bound = any(core.known.whole[STREAMS, w] for core in self.cores)
+        return bound or not self.carrier.idle(w, now_s)
 
     def _dies_at(self, w: int, down_s: float) -> None:
         each = self.workers.each

@@ -307,3 +307,8 @@ class SiteSimulation(Simulation):
         if change.up:
             for w in np.flatnonzero(self.world.node == self.world.node_names.index(change.node)):
                 desks.forget_all(self._site.granted, int(w))
+
+    def begin_worker(self, w: int, now_s: float) -> None:
+        """See `Simulation.begin_worker`; it has granted nothing yet."""
+        desks.forget_all(self._site.granted, w)
+        super().begin_worker(w, now_s)

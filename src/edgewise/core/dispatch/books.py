@@ -1,6 +1,6 @@
 """Which streams are open, where they are bound, and why others are not: the books beside the ledger."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,11 +105,14 @@ class Books:
         assert self.bindings.keys() | self.refused.keys() == self._open.keys(), "a stream was lost"
 
 
-def check_ledger(world: World, known: state.State, bound: Mapping[int, tuple[Item, int]]) -> None:
+def check_ledger(
+    world: World, known: state.State, bound: Mapping[int, tuple[Item, int]], draining: Container[int] = ()
+) -> None:
     """Check that the ledger is the sum of its bindings, that each may be, and that nothing is exceeded.
 
     Args:
         bound: by stream what it needs, and its worker.
+        draining: workers that are to go, which keep what nobody else has room for.
     Raises:
         AssertionError: it does not hold; says what.
     """
@@ -123,7 +126,7 @@ def check_ledger(world: World, known: state.State, bound: Mapping[int, tuple[Ite
         declared[path[path >= 0]] += item.rate_qps * item.size_bytes * 8.0
         assert world.task[worker] == item.task, "bound to a worker of another task"
         assert world.accuracy[worker] >= item.min_accuracy, "bound below its accuracy"
-        assert known.up[worker], "bound to a worker that is down"
+        assert known.up[worker] or worker in draining, "bound to a worker that is down"
     elsewhere = real[state.ELSEWHERE]
     assert np.allclose(load + elsewhere, real[state.LOAD]), "load differs from the sum of the bindings"
     assert (streams == known.whole[state.STREAMS]).all(), "stream count differs from the bindings"

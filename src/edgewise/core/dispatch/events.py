@@ -4,6 +4,7 @@ Either driver builds the same events: the simulator from its clock, the gateway 
 sockets. Commands are plain data; carrying them out is the driver's part.
 """
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -62,11 +63,19 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class WorkerChanged:
-    """A worker was seen to go down or come up."""
+    """A worker was seen to go down or come up, or is to go.
+
+    Attributes:
+        up: new streams may be bound to it.
+        drains: it is not up as it is to go: its streams move where others have room, and stay else.
+        ready_s: it is not up and will be then, as far as is known; infinite: nobody knows.
+    """
 
     time_s: float
     worker: int
     up: bool
+    drains: bool = False
+    ready_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from edgewise.core.dispatch.state import (
     NONE,
     PROCESSING,
     QUEUE,
+    READY,
     SENDING,
     SHARE,
     STREAMS,
@@ -104,6 +105,7 @@ def choose(score: Any, x: State, now_s: float, item: Item, found: Weights) -> tu
         found.figures[SENDING],
         found.figures[LINK_LOAD],
         now_s - x.measured_s,
+        x.real[READY],
     )
     scores = found.figures[DRAW]
     try:
@@ -228,20 +230,21 @@ def _weighed(view: DispatchView, item: Item) -> tuple[Candidates, int]:
     found = Weights.of(view.world.workers)
     why = weigh(State.of(view, item.site), item._replace(site=0), found)
     told = (view.queue, view.throughput_qps, view.delay_mean_s, view.delay_p95_s)
-    seen = candidates(view.world, (view.load_qps, view.streams, view.up), found, told)
+    seen = candidates(view.world, (view.load_qps, view.streams, view.up), found, told, view.ready_s)
     return seen._replace(now_s=view.now_s, age_s=view.age_s), why
 
 
-def candidates(world: World, ledger: Any, found: Weights, told: Any) -> Candidates:
+def candidates(world: World, ledger: Any, found: Weights, told: Any, ready_s: Floats) -> Candidates:
     """The view of an item that was weighed, but for its times.
 
     Args:
-        ledger: (load_qps, streams, up). told: what telemetry said.
+        ledger: (load_qps, streams, up). told: what telemetry said. ready_s: see `DispatchView`.
     """
     network, processing, impedance, share, draw, wait, sending, link_load = found.figures
     static = (world.capacity_qps, world.accuracy, world.cluster, world.node)
     weighed = (network, processing, impedance, share, found.violation, found.feasible, draw)
-    return Candidates._make((0.0, *ledger, *static, *weighed, *told, wait, sending, link_load, 0.0))
+    rest = (wait, sending, link_load, 0.0, ready_s)
+    return Candidates._make((0.0, *ledger, *static, *weighed, *told, *rest))
 
 
 class LeastImpedanceFallback(ScorePolicy):
@@ -336,10 +339,13 @@ def prepared() -> tuple[Any, Any]:
     flags = np.zeros(1, dtype=np.bool_)
     weighed = (real, real, real, real, codes, flags, real)
     arrays = (real, whole, flags, real, real, whole, whole, *weighed, *[real] * 7)
-    seen, shown = (Candidates._make((0.0, *these, 0.0)) for these in (arrays, map(read_only, arrays)))
+    seen, shown = (
+        Candidates._make((0.0, *these, 0.0, kind(real)))
+        for these, kind in ((arrays, np.asarray), (map(read_only, arrays), read_only))
+    )
     score = typeof(real)(numba.types.none, held_type(typeof(seen)), typeof(item))
     ways: Any = np.zeros((1, 1), dtype=state.WAY).view(np.recarray)
-    real_rows, whole_rows, links = np.zeros((11, 1)), np.zeros((4, 1), dtype=np.int64), np.zeros((3, 0))
+    real_rows, whole_rows, links = np.zeros((12, 1)), np.zeros((4, 1), dtype=np.int64), np.zeros((3, 0))
     path = read_only(np.zeros((1, 1, 0), dtype=np.int64))
     world = State(real_rows, whole_rows, flags, ways, links, path, 0.0, np.uint64(0))
     given = (world, Weights.of(1), Batch(real, whole, whole), Rows.of([item]), whole, codes)

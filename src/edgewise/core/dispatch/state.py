@@ -39,8 +39,10 @@ from edgewise.core.world import (
 
 POLICY_DRAW, TIE = int(Purpose.POLICY), int(Purpose.TIE)
 NONE, WRONG_TASK, INACCURATE, DOWN, LATE, FULL, NO_ROOM = (int(each) for each in list(Violation)[:7])
+STARTING = int(Violation.STARTING)
 NO_NUMBER = -2  # what `least` finds in place of a worker where a score is none
-LOAD, ELSEWHERE, QUEUE, THROUGHPUT, DELAY_MEAN, DELAY_P95 = range(5, 11)  # after the rows of a world
+LOAD, ELSEWHERE, QUEUE, THROUGHPUT, DELAY_MEAN, DELAY_P95, READY = range(5, 12)  # after the rows of a world
+TOLD = slice(QUEUE, DELAY_P95 + 1)
 STREAMS = 3
 NETWORK, PROCESSING, IMPEDANCE, SHARE, DRAW, WAIT, SENDING, LINK_LOAD = range(8)  # rows of `Weights.figures`
 
@@ -54,8 +56,8 @@ class State(NamedTuple):
     """Kernels write to its arrays.
 
     Attributes:
-        real: (11, W) the world's rows; LOAD is all that is reserved, of which ELSEWHERE was granted to other
-            cores; what telemetry said last.
+        real: (12, W) the world's rows; LOAD is all that is reserved, of which ELSEWHERE was granted to other
+            cores; what telemetry said last; READY as `DispatchView.ready_s`.
         whole: (4, W) the world's rows; STREAMS bound.
         up: (W,)
         ways: (S, C) WAY.
@@ -88,6 +90,7 @@ class State(NamedTuple):
             view.throughput_qps,
             view.delay_mean_s,
             view.delay_p95_s,
+            view.ready_s,
         )
         here = slice(None) if site is None else slice(site, site + 1)
         return cls(
@@ -118,6 +121,7 @@ class State(NamedTuple):
             links=links,
             link=frozen(self.link),
             bound=bound,
+            ready_s=frozen(self.real[READY]),
         )
 
     def copy(self) -> "State":
@@ -197,7 +201,7 @@ def reserve_elsewhere(x: State, w: int, load_qps: float) -> None:
 @kernel(allocates=False)
 def is_final(why: int, retry: bool) -> bool:
     """Whether a stream that was refused so will not be decided anew: it is when a worker comes up."""
-    return why != DOWN and not retry
+    return why != DOWN and why != STARTING and not retry
 
 
 @kernel(allocates=False)
@@ -206,7 +210,8 @@ def weigh(x: State, item: Item, found: Weights) -> int:
 
     Feasible: the task matches; A_m >= A; the worker is up and reachable;
     2(δ + d + 2σ) + ζ/u + D_v(ζ) <= D; L_w + η ρ <= C_v               (ASET, feasibility 1-4);
-    and where links are shared, ρ ζ more fits on each of the way there.
+    and where links are shared, ρ ζ more fits on each of the way there. A worker that is about to start is
+    worth waiting for where it would be in time.
 
     Returns:
         0, or why the item cannot be served at all: the constraint that the best worker failed. Constraints
@@ -220,7 +225,7 @@ def weigh(x: State, item: Item, found: Weights) -> int:
         found.figures[IMPEDANCE],
     )
     share, draw, load, capacity = found.figures[SHARE], found.figures[DRAW], x.real[LOAD], x.real[CAPACITY]
-    sending = found.figures[SENDING]
+    sending, ready = found.figures[SENDING], x.real[READY]
     fixed, per_byte, largest, accuracy = x.real[FIXED], x.real[PER_BYTE], x.real[LARGEST], x.real[ACCURACY]
     task, cluster, bits = x.whole[TASK], x.whole[CLUSTER], item.size_bytes * 8.0
     # One loop for each column where it can be: the compiler turns those into vector instructions.
@@ -241,7 +246,7 @@ def weigh(x: State, item: Item, found: Weights) -> int:
         if sending[w] + impedance[w] > item.deadline_s:
             first = LATE
         if not x.up[w] or not network[w] < np.inf:
-            first = DOWN
+            first = STARTING if first != LATE and ready[w] < np.inf and network[w] < np.inf else DOWN
         if accuracy[w] < item.min_accuracy:
             first = INACCURATE
         if task[w] != item.task:

@@ -7,12 +7,16 @@ A stream is in one of three states:
 
     unknown ──StreamOpened──▶ bound ──StreamClosed──▶ unknown
                  │              │ its worker goes down: decided anew
+                 │              │ its worker is to go: decided anew, and stays where nobody else has room
                  └────────────▶ refused ──StreamClosed──▶ unknown
                                  (or decided anew: when a worker comes up, and at each Tick where it
                                   stays, or with `retry_refused`; the more important first)
+
+Whoever stays at a worker that is to go asks again at every Tick. Refusals that a worker which is about to
+start will change are not final.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Set
 from functools import partial
 from typing import Any
 
@@ -74,6 +78,7 @@ class DispatchCore:
         bindings: stream id → worker index.
         refused: stream id → reason.
         stays: streams of sources, which ask again at every Tick while they are refused.
+        draining: workers that are to go, and may have streams until then.
         books: of open streams; compiled code that works on `known` keeps them, too.
         shadow: watches what is decided one by one, if there is one.
     """
@@ -93,14 +98,14 @@ class DispatchCore:
         self.world, self.seed, self.now_s = world, seed, 0.0
         self.books = Books()
         self.bindings, self.refused = self.books.bindings, self.books.refused
-        self._retry, self.stays = retry_refused, set[int]()
+        self._retry, self.stays, self.draining = retry_refused, set[int](), set[int]()
         self.guard, self._suspended = guard or Guard(), False
         self.shadow: Shadow[Decisions] | None = None
         default: DispatchPolicy = LeastImpedanceFallback()
         self._fallback = fallback or default
         self._links, self._shown_links = Links(*(array.copy() for array in world.links)), world.links
-        zeros, up = np.zeros(world.workers), np.ones(world.workers, dtype=np.bool_)
-        none = (zeros, zeros.astype(np.int64), up, zeros, zeros, zeros, zeros, -np.inf)
+        zeros = np.zeros(world.workers)
+        none = (zeros, zeros.astype(np.int64), world.at_first, zeros, zeros, zeros, zeros, -np.inf)
         self.keep_in(State.of(DispatchView(world, 0.0, seed, *none)))
         self.use(policy)
 
@@ -177,17 +182,14 @@ class DispatchCore:
             case events.Tick():
                 return self._ticked()
             case events.WorkerChanged():
-                self._state.up[event.worker] = event.up
-                if event.up:
-                    return self._try_refused()
-                return self._move([s for s, worker in self.bindings.items() if worker == event.worker])
+                return self._worker_changed(event)
             case events.ReservedElsewhere():
                 state.reserve_elsewhere(self._state, event.worker, event.load_qps)
                 return []
             case events.LinkChanged():
                 return self._link_changed(event)
             case events.Measured(telemetry=t):
-                self._state.real[state.QUEUE :] = (t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s)
+                self._state.real[state.TOLD] = (t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s)
                 self._state = self._state._replace(measured_s=float(t.measured_s))
                 if t.links is not None:
                     self._state.link[LEFT], self._state.link[UNSENT] = t.links
@@ -257,7 +259,8 @@ class DispatchCore:
         arrays = (known.real, known.whole[state.STREAMS], known.up, found.violation)
         real, streams, up, violation = map(read_only, arrays)
         ledger, shown = (real[state.LOAD], streams, up), found._replace(violation=violation)
-        self._state, self._seen = known, candidates(self.world, ledger, shown, real[state.QUEUE :])[1:-1]
+        self._ready_s, self._state = real[state.READY], known
+        self._seen = candidates(self.world, ledger, shown, real[state.TOLD], self._ready_s)[1:-2]
 
     def _reach(self, time_s: float) -> None:
         if time_s < self.now_s:
@@ -268,7 +271,7 @@ class DispatchCore:
         self._suspended = False
         self._show("tick", with_bound=True)
         self._score = score_of(self.policy)
-        return self._try_refused(everyone=self._retry)
+        return self._try_refused(everyone=self._retry) + self._leave(self.draining)
 
     def _try_refused(self, everyone: bool = True) -> list[events.Command]:
         """Decide refused streams anew, or those that stay; nothing is said of those that stay refused."""
@@ -276,6 +279,32 @@ class DispatchCore:
         asking.sort(key=lambda stream: -self.books.item(stream).priority)
         again = [c for stream_id in asking for c in self._again(stream_id)]
         return [command for command in again if isinstance(command, events.Bind)]
+
+    def _worker_changed(self, event: events.WorkerChanged) -> list[events.Command]:
+        worker = event.worker
+        self._state.up[worker] = event.up
+        self._state.real[state.READY, worker] = 0.0 if event.up else event.ready_s
+        self.draining.discard(worker)
+        if event.up:
+            return self._try_refused()
+        if event.drains:
+            self.draining.add(worker)
+            return self._leave({worker})
+        return self._move([stream for stream, at in self.bindings.items() if at == worker])
+
+    def _leave(self, workers: Set[int]) -> list[events.Command]:
+        """Move streams of workers that are to go, one by one; whoever finds no room elsewhere stays."""
+        commands: list[events.Command] = []
+        for stream in [stream for stream, worker in self.bindings.items() if worker in workers]:
+            item, former = self.books.item(stream), self.bindings[stream]
+            given = item.site, former, item.rate_qps, item.size_bytes
+            state.release(self._state, *given)
+            if self._place(item)[0] >= 0:
+                commands += [events.Release(stream, former), self.books.answer(stream)]
+            else:
+                del self.refused[stream]
+                state.bind(self._state, *given)
+        return commands
 
     def _link_changed(self, event: events.LinkChanged) -> list[events.Command]:
         where = (event.site, event.cluster)
@@ -358,7 +387,7 @@ class DispatchCore:
             return NOBODY, reason
         else:
             seed, violation = self._state.seed, self._weights.violation
-            seen = Candidates(self.now_s, *self._seen, self.now_s - self._state.measured_s)
+            seen = Candidates(self.now_s, *self._seen, self.now_s - self._state.measured_s, self._ready_s)
             found = guard.ask(
                 lambda: (best_of(score, seen, item, seed, violation), 0), lambda: self._instead(item)
             )
@@ -394,7 +423,7 @@ class DispatchCore:
     def validate(self) -> None:
         """Check every invariant of the ledger; tests call it at teardown."""
         bound = {stream: (self.books.item(stream), worker) for stream, worker in self.bindings.items()}
-        check_ledger(self.world, self._state, bound)
+        check_ledger(self.world, self._state, bound, self.draining)
         self.books.check()
 
 

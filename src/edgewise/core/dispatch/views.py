@@ -47,6 +47,7 @@ class Violation(IntEnum):
     CAPACITY = 5
     LINK = 6
     POLICY = 7
+    STARTING = 8
 
 
 REASONS = {
@@ -58,6 +59,7 @@ REASONS = {
     Violation.CAPACITY: "every suitable worker is at capacity",
     Violation.LINK: "every link to a suitable worker is at capacity",
     Violation.POLICY: "the policy refused",
+    Violation.STARTING: "a suitable worker is about to start",
 }
 CODES = {text: int(code) for code, text in REASONS.items()}
 
@@ -79,7 +81,8 @@ class Candidates(NamedTuple):
     """The view of one item: what `score(view, item)` reads. Arrays are (W,).
 
     Ledger: load_qps (L_w, normalised by fractional load), streams, up; link_load (of the link on the way
-    there that would be fullest with this item, which part is declared; 0 where links are not shared).
+    there that would be fullest with this item, which part is declared; 0 where links are not shared);
+    ready_s: see `DispatchView`.
     Static: capacity_qps (C_v), accuracy, cluster, node.
     For this item: network_s (d + 2σ, one way), sending_s (2δ + ζ/u: access there and back, and its payload
     at the slowest link), processing_s (D_v(ζ)), impedance_s (2(d + 2σ) + D_v), share_qps (η ρ), violation
@@ -111,6 +114,7 @@ class Candidates(NamedTuple):
     sending_s: Floats
     link_load: Floats
     age_s: float
+    ready_s: Floats
 
 
 class Rows(NamedTuple):
@@ -212,6 +216,8 @@ class DispatchView:
             gateways' streams declare, as last told. DECLARED: bit/s of the streams that are bound over it,
             ledger. UNSENT: bits that it had still to send, measured.
         bound: the streams bound now; given to `tick`, None for single decisions.
+        ready_s: (W,) when a worker that is not up will be, as far as is known, absolute; else infinite, and 0
+            where it is up.
     """
 
     world: World
@@ -228,6 +234,7 @@ class DispatchView:
     links: Links = field(default=None)  # type: ignore[assignment]
     link: Floats = field(default=None)  # type: ignore[arg-type]
     bound: Bound | None = None
+    ready_s: Floats = field(default=None)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         if self.links is None:
@@ -236,6 +243,8 @@ class DispatchView:
             idle = np.zeros((3, self.world.link_bps.size))
             idle[LEFT] = self.world.link_bps
             object.__setattr__(self, "link", read_only(idle))
+        if self.ready_s is None:
+            object.__setattr__(self, "ready_s", read_only(np.where(self.up, 0.0, np.inf)))
 
     @property
     def age_s(self) -> float:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from edgewise.arrays import Bools, Floats, Ints, Records, records
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError, ScenarioError
-from edgewise.model.orchestration import System
+from edgewise.model.orchestration import Pools, System, no_pools
 from edgewise.model.topology import have_room
 
 HOLD = -1  # a dispatcher's action: keep the request for this slot
@@ -65,10 +65,18 @@ SITE = np.dtype(
     + [(f"head_{what}", "f8") for what in ("memory_bytes", "payload_bytes")]
 )
 REPLICAS = np.dtype(
-    [("waiting_s", "f8")] + [(count, "i8") for count in ("waiting", "busy", "ready", "starting", "removing")]
+    [("waiting_s", "f8")]
+    + [(count, "i8") for count in ("waiting", "busy", "ready", "starting", "removing")]
+    + [("load", "f8"), ("may", "i8")]
 )
 MACHINE = np.dtype([("free_cpu_cores", "f8"), ("free_memory_bytes", "f8")])
 LAYER = np.dtype([("on_disk", "i8"), ("ready_s", "f8")])
+REFUSED = ("down", "late", "full", "link", "starting")  # why streams are, as far as workers can change it
+POOL = np.dtype(
+    [("service", "i8"), ("least", "i8"), ("most", "i8"), ("capacity_qps", "f8")]
+    + [(figure, "f8") for figure in ("load", "asked", "unserved", "in_time")]
+    + [(f"refused_{why}", "i8") for why in REFUSED]
+)
 
 
 class ReplicaView(NamedTuple):
@@ -87,13 +95,21 @@ class ReplicaView(NamedTuple):
         replicas: (W, N + 1, S) `REPLICAS`. waiting: requests sent to the station and not yet begun.
             waiting_s: sum of their service times. busy: requests that are worked on. ready: replicas that can
             serve, busy ones too; the cloud's are as many as needed (busy). starting: replicas whose image is
-            pulled or that start up. removing: replicas that go as soon as they are idle.
+            pulled or that start up. removing: replicas that go as soon as they are idle. load: of streams
+            that are bound to workers there, in workers' worth. may: 1 where the node may have some, else 0.
         machine: (W, M) `MACHINE`, see `System.first_machine`. free_cpu_cores, free_memory_bytes.
         free_disk_bytes: (W, N + 1) of each station.
         layer: (W, N + 1, L) `LAYER`. on_disk: 1 for an image layer on disk or on its way; ready_s: when it
             was, or will be, there.
         arrived: (W, S) requests that arrived since the frame began, by service; at its start: in the last
             frame.
+        pools: (W, P) `POOL` of streams' workers that come and go. service: their column of `replicas`, where
+            so many are busy as the load of streams on a node fills, and so many wait in the cloud as what was
+            not served would fill. least, most: workers that there may be. capacity_qps:
+            C_v. load: of the streams that are bound, in workers' worth. Of those that workers of the pool
+            could have served, in the last frame: asked and unserved, load of those that came and that were
+            refused, a stream that several pools could serve counting for each; refused_…: how many of these,
+            by reason. in_time: share of the queries of streams bound there; 1 where none were sent.
     """
 
     world: Records
@@ -103,6 +119,7 @@ class ReplicaView(NamedTuple):
     free_disk_bytes: Floats
     layer: Records
     arrived: Ints
+    pools: Records
 
     @property
     def worlds(self) -> int:
@@ -126,12 +143,16 @@ class ReplicaView(NamedTuple):
         return np.asarray(self.layer["on_disk"] != 0)
 
 
-def new_view(system: System, worlds: int, seeds: NDArray[np.uint64]) -> ReplicaView:
+def new_view(
+    system: System, worlds: int, seeds: NDArray[np.uint64], pools: Pools | None = None
+) -> ReplicaView:
     """A view before anything arrived: initial replicas stand ready, their images pulled.
 
     Args:
         seeds: (W,) of policies' own draws.
+        pools: None: none.
     """
+    pools = no_pools(system) if pools is None else pools
     stations, services, layers = system.stations, system.services, system.layer_bytes.size
     view = ReplicaView(
         records((worlds,), WORLD),
@@ -141,7 +162,14 @@ def new_view(system: System, worlds: int, seeds: NDArray[np.uint64]) -> ReplicaV
         np.zeros((worlds, stations)),
         records((worlds, stations, layers), LAYER),
         np.zeros((worlds, services), dtype=np.int64),
+        records((worlds, pools.least.size), POOL),
     )
+    view.replicas["may"] = 1
+    view.replicas["may"][:, 1:, pools.first :] = pools.may
+    view.pools["service"] = pools.first + np.arange(pools.least.size)
+    view.pools["in_time"] = 1.0
+    for name in ("least", "most", "capacity_qps"):
+        view.pools[name] = getattr(pools, name)
     everything: Bools = system.needs_layer.max(axis=0, keepdims=True)
     on_disk = np.concatenate([everything, system.initial @ system.needs_layer > 0])
     view.seed[:] = seeds

@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.guard import Guard, Shadow
+from edgewise.core.guard import Guard, Shadow, begin
+from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.core.orchestrate import ReplicaPolicy, ReplicaView, broken, new_view
+from edgewise.core.one_world import batched
+from edgewise.core.orchestrate import REFUSED, ReplicaPolicy, ReplicaView, broken, new_view
 from edgewise.core.orchestrate.counting import (
     LEAVING,
     NOTHING,
@@ -31,7 +33,8 @@ from edgewise.core.orchestrate.counting import (
     may_change,
     removal,
 )
-from edgewise.model.orchestration import System
+from edgewise.model.orchestration import Pools, System, no_pools
+from edgewise.model.pools import Orchestrated
 from edgewise.model.topology import KINDS, Resources
 from edgewise.model.work import INFERENCE
 
@@ -40,7 +43,7 @@ CLOUD = -1  # in place of a node: a worker of the cloud, which no command touche
 
 
 class ReplicaSeen(NamedTuple):
-    """A replica as it is now; it is new, or something about it has changed.
+    """A replica, or a worker of streams that may go, as it is now; it is new, or it has changed.
 
     Attributes:
         replica: its name.
@@ -49,7 +52,7 @@ class ReplicaSeen(NamedTuple):
         started: it has a process.
         up: it answers.
         ending: its process was told to end, so that it cannot be kept.
-        held: requests that it has or will get.
+        held: requests that it has or will get; streams that are bound to it.
         serves: how many of them it works on at once.
     """
 
@@ -98,6 +101,22 @@ class RequestsCounted(NamedTuple):
     most: int
 
 
+class StreamsCounted(NamedTuple):
+    """What was counted of streams since the last frame, for P pools of workers; see `ReplicaView.pools`.
+
+    Attributes:
+        load: (N, P) of streams that are bound to workers on each node, in workers' worth.
+        asked, unserved, in_time: (P,)
+        refused: (P, 5) streams, by `REFUSED`.
+    """
+
+    load: Floats
+    asked: Floats
+    unserved: Floats
+    in_time: Floats
+    refused: Ints
+
+
 class FrameBegan(NamedTuple):
     """All that happened up to now was told, and replicas may change.
 
@@ -129,8 +148,26 @@ class EndReplica(NamedTuple):
     replica: str
 
 
-OrchestrateEvent = ReplicaSeen | ReplicaGone | RequestsCounted | FrameBegan
+OrchestrateEvent = ReplicaSeen | ReplicaGone | RequestsCounted | StreamsCounted | FrameBegan
 OrchestrateCommand = StartReplica | KeepReplica | EndReplica
+
+
+def orchestrating(
+    what: Orchestrated, policy: ReplicaPolicy, ledger: NodeLedger, guard: Guard | None = None
+) -> OrchestrateCore:
+    """The core that decides on services and pools of a scenario, on a ledger of all nodes.
+
+    Raises:
+        PolicyError: the policy cannot begin.
+    """
+    asked = begin(batched(policy), what.system, Key(0))
+    return OrchestrateCore(
+        what.system, what.holds, asked, ledger, what.nodes, guard, what.most_nodes, what.pools
+    )
+
+
+def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    return all(np.array_equal(now, before) for now, before in zip(one, other, strict=True))
 
 
 def may_end(sites: Iterable[tuple[bool, int]]) -> bool:
@@ -154,6 +191,7 @@ class OrchestrateCore:
         nodes: (N,) names of the system's nodes in the ledger.
         guard: asks it; nothing comes or goes without an answer.
         nodes_per_frame: most nodes that change in a frame; None: all.
+        pools: of streams' workers that come and go, the last services of the system; None: none.
     Attributes:
         replicas: by name, oldest first, those of the cloud included.
         coming: node and service of those that are decided and were not seen yet, by owner in the ledger.
@@ -169,8 +207,10 @@ class OrchestrateCore:
         nodes: Sequence[str],
         guard: Guard | None = None,
         nodes_per_frame: int | None = None,
+        pools: Pools | None = None,
     ) -> None:
         self.system, self.holds = system, tuple(holds)
+        self.pools = no_pools(system) if pools is None else pools
         self.ledger, self.nodes, self.rows = ledger, tuple(nodes), [ledger.row(name) for name in nodes]
         cores = system.replica_cpu_cores.tolist()
         self.needs = tuple(
@@ -182,13 +222,14 @@ class OrchestrateCore:
         self.replicas: dict[str, ReplicaSeen] = {}
         self.coming: dict[str, tuple[int, int]] = {}
         self._stirred = True  # since the policy was asked
-        self._empty = new_view(system, 1, np.zeros(1, dtype=np.uint64))
+        self._empty = new_view(system, 1, np.zeros(1, dtype=np.uint64), self.pools)
+        first, pools_ = self.pools.first, self.pools.least.size
         self._counted = RequestsCounted(
-            np.zeros(system.services, dtype=np.int64),
-            float(system.delay_s[:, 0].mean()),
-            np.ones(system.services),
-            0,
+            np.zeros(first, dtype=np.int64), float(system.delay_s[:, 0].mean()), np.ones(first), 0
         )
+        none = np.zeros(pools_)
+        refused = np.zeros((pools_, len(REFUSED)), dtype=np.int64)
+        self._streams = StreamsCounted(np.zeros((system.nodes, pools_)), none, none, none + 1.0, refused)
 
     def handle(self, event: OrchestrateEvent) -> list[OrchestrateCommand]:
         """Take an event in; what is to be done, in order. Whoever does it says so by `ReplicaSeen`."""
@@ -201,9 +242,11 @@ class OrchestrateCore:
                 self.replicas.pop(event.replica, None)
                 self._give_back(event.replica)
             case RequestsCounted():
-                both: Any = zip(event, self._counted, strict=True)
-                self._stirred |= not all(np.array_equal(now, before) for now, before in both)
+                self._stirred |= not _same(event, self._counted)
                 self._counted = event
+            case StreamsCounted():
+                self._stirred |= not _same(event, self._streams)
+                self._streams = event
             case FrameBegan(_, None) if self.settled:
                 return []
             case FrameBegan(time_s, changes):
@@ -273,13 +316,30 @@ class OrchestrateCore:
         parts: Any = [part.copy() for part in self._empty]
         view = ReplicaView(*parts)
         view.world["clock_s"], view.world["cloud_delay_s"] = time_s, self._counted.cloud_delay_s
-        view.arrived[0] = self._counted.arrived
-        rows = [(r.node + 1, r.service, r.held, r.state, r.serves) for r in self.replicas.values()]
-        count(self.system, view, known(rows), self._counted.service_s)
+        first = self.pools.first
+        view.arrived[0, :first] = self._counted.arrived
+        rows = [
+            (r.node + 1, r.service, r.held if r.service < first else min(r.held, 1), r.state, r.serves)
+            for r in self.replicas.values()
+        ]
+        service_s = np.concatenate([self._counted.service_s, np.ones(self.pools.least.size)])
+        count(self.system, view, known(rows), service_s)
+        self._show_streams(view)
         free_bytes = view.machine.free_memory_bytes[0, self.system.first_machine[1] :]
         left_bytes = self.ledger.left_over(INFERENCE)[self.rows, KINDS.index("memory_bytes")]
         np.minimum(free_bytes, left_bytes, out=free_bytes)  # nodes may have shrunk, or have other workers
         return view
+
+    def _show_streams(self, view: ReplicaView) -> None:
+        seen, first = self._streams, self.pools.first
+        nodes = view.replicas[0, 1:, first:]
+        nodes["load"], nodes["busy"] = seen.load, np.minimum(nodes["ready"], np.ceil(seen.load - 1e-9))
+        view.replicas["waiting"][0, 0, first:] = np.ceil(seen.unserved - 1e-9)
+        view.pools["load"][0] = seen.load.sum(axis=0)
+        for name in ("asked", "unserved", "in_time"):
+            view.pools[name][0] = getattr(seen, name)
+        for k, why in enumerate(REFUSED):
+            view.pools[f"refused_{why}"][0] = seen.refused[:, k]
 
     def carried_out(self, numbers: Ints) -> list[OrchestrateCommand]:
         """What commands come to, in order; what is not possible is left out.
@@ -337,6 +397,8 @@ class _Draft:
             self.commands.append(KeepReplica(to_go[0].replica))
             return True
         core, needs = self.core, self.core.needs[s]
+        if not self._may_have(n, s, 1):
+            return False
         if self.added >= core._counted.most or not core.ledger.fits(core.nodes[n], needs, self._freed):
             return False
         name = f"new {self.added}"  # until whoever starts it names it
@@ -351,7 +413,7 @@ class _Draft:
         here = self._at(n, s)
         up = [r for r in here if r.up]
         busy, to_go = sum(r.held > 0 for r in up), sum(not r.wanted for r in here)
-        if removal(len(up), busy, len(here) - len(up), to_go) == NOTHING:
+        if removal(len(up), busy, len(here) - len(up), to_go) == NOTHING or not self._may_have(n, s, -1):
             return False
         wanted = reversed([r for r in here if r.wanted])
         gone = min(wanted, key=lambda r: (r.held, not r.up))
@@ -367,6 +429,14 @@ class _Draft:
         else:
             self.replicas[gone.replica] = gone._replace(wanted=False)
         return True
+
+    def _may_have(self, n: int, s: int, more: int) -> bool:
+        """Whether a pool may have one more or less, and there; a service of requests may always."""
+        pools, p = self.core.pools, s - self.core.pools.first
+        if p < 0:
+            return True
+        count = sum(r.service == s and r.wanted for r in self.replicas.values()) + more
+        return bool(pools.may[n, p]) and (count <= pools.most[p] if more > 0 else count >= pools.least[p])
 
     def _at(self, n: int, s: int) -> list[ReplicaSeen]:
         return [r for r in self.replicas.values() if (r.node, r.service) == (n, s) and r.stays]

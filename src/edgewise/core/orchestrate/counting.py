@@ -95,6 +95,8 @@ def add_up(system: System, view: ReplicaView, world: int, service_s: Floats) -> 
     for s in range(view.replicas.shape[2]):
         cores += view.replicas[world, 0, s].busy * system.service_cpu_cores[s]
         memory += view.replicas[world, 0, s].busy * system.service_memory_bytes[s]
+    if first == 0:
+        return
     cores /= system.cpu_cores[:first].sum()
     memory /= system.memory_bytes[:first].sum()
     for m in range(first):

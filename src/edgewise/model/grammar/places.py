@@ -10,10 +10,12 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from edgewise.model.values import (
     BitsPerSecond,
     Bytes,
+    BytesOrZero,
     Cores,
     Cost,
     Count,
     CountOrFill,
+    CountOrZero,
     Index,
     Name,
     NotNegative,
@@ -89,6 +91,13 @@ class VariantSpec(Spec):
     file: str | None = Field(
         default=None,
         description="ONNX file of the network, for live workers; relative to the folder of this file.",
+    )
+    image_bytes: BytesOrZero = Field(
+        default=0.0,
+        description="What a node fetches once before the first worker of it starts there, in bytes.",
+    )
+    start_s: SecondsOrZero = Field(
+        default=0.0, description="From the last byte of the image to the first answer of a new worker, in s."
     )
 
 
@@ -257,7 +266,10 @@ class LinkSpec(Spec):
 
 
 class WorkerSpec(Spec):
-    """Workers of one variant, on a node, over those of a cluster (first fit), or on each of a kind of it."""
+    """Workers of one variant, on a node, over those of a cluster (first fit), or on each of a kind of it.
+
+    With `least` or `most` they come and go, as the decision `orchestrate` says.
+    """
 
     ONE_OF = ("node", "cluster")
     variant: Name = Field(description="Name of the variant.")
@@ -270,3 +282,27 @@ class WorkerSpec(Spec):
     count: CountOrFill = Field(
         default=1, description="How many, or 'fill' for as many as the resources allow."
     )
+    least: CountOrZero | None = Field(
+        default=None,
+        description="Workers come and go, and there are never fewer on the node, or in the cluster (each of "
+        "a kind). Left out beside `most`: 1.",
+    )
+    most: Count | None = Field(
+        default=None,
+        description="Workers come and go, and there are never more. Left out beside `least`: as many as fit.",
+    )
+
+    @property
+    def scales(self) -> bool:
+        """Whether they come and go."""
+        return self.least is not None or self.most is not None
+
+    @model_validator(mode="after")
+    def _between(self) -> "WorkerSpec":
+        if not self.scales:
+            return self
+        if self.count == "fill":
+            raise ValueError("count: 'fill' workers are there for good; give a number beside least and most")
+        if self.least is not None and self.most is not None and self.least > self.most:
+            raise ValueError(f"least: {self.least} is more than most, {self.most}; give less")
+        return self

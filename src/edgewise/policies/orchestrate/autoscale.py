@@ -7,6 +7,9 @@ frame. These are the rules of the autoscaler's documentation; its defaults there
 up 100 % or 4. A new replica goes to the node that hosts the fewest of the service ("spread"), has the image
 ("image locality"), and has the largest free share of memory ("least allocated"), in this order; one that goes
 leaves the node with most, an idle one first.
+
+Of streams' workers the metric is the load that is bound to them over their capacity, as Kubernetes scales on
+use; where there is none and streams come, one starts.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +33,8 @@ class Autoscaler(Orchestration):
         target: requests per replica that are aimed at.
         tolerance: relative distance from the target within which nothing changes.
         stabilisation: frames over which the largest desire counts before scaling down.
-        least, most: replicas of each service.
+        least, most: replicas of each service; of streams' workers the scenario says them.
+        load: of streams, as a share of their workers' capacity, that is aimed at.
     """
 
     target: float = 0.3
@@ -38,6 +42,7 @@ class Autoscaler(Orchestration):
     stabilisation: int = 12
     least: int = 1
     most: int = 1000
+    load: float = 0.7
     name: str = "autoscaler"
     rests: bool = field(default=False, init=False)
     _past: list[Ints] = field(default_factory=list)
@@ -51,6 +56,8 @@ class Autoscaler(Orchestration):
         now = alive(view)
         current = now.sum(axis=1)
         want = self.desired(view, current)
+        if not self._past and view.pools.size:  # as Kubernetes begins: with the workers that there are
+            self._past = [np.maximum(want, current * (np.arange(want.shape[1]) >= view.pools.service[0, 0]))]
         self._past = [*self._past, want][-self.stabilisation :]
         same = len(self._past) == self.stabilisation and all((each == want).all() for each in self._past)
         want = np.where(want < current, np.minimum(current, np.max(self._past, axis=0)), want)
@@ -66,11 +73,18 @@ class Autoscaler(Orchestration):
     def desired(self, view: ReplicaView, current: Ints) -> Ints:
         """(W, S) replicas by the autoscaler's rule, before stabilisation."""
         held = (view.waiting + view.busy)[:, 1:].sum(axis=1) + view.busy[:, 0] + view.waiting[:, 0]
-        ratio = held / np.maximum(current, 1) / self.target
+        ratio, pools = held / np.maximum(current, 1) / self.target, view.pools
+        least, most = np.full_like(current, self.least), np.full_like(current, self.most)
+        if pools.size:
+            mine = slice(-pools.shape[1], None)
+            ratio[:, mine] = pools.load / np.maximum(current[:, mine], 1) / self.load
+            first_one = (current[:, mine] == 0) & (pools.asked + pools.unserved > 0.0)
+            least[:, mine] = np.maximum(pools.least, first_one)
+            most[:, mine] = pools.most
         want = np.ceil(np.maximum(current, 1) * ratio - 1e-9)
         want = np.where(np.abs(ratio - 1.0) <= self.tolerance, current, want)
         want = np.minimum(want, np.maximum(2 * current, current + 4))
-        return np.clip(want, self.least, self.most).astype(np.int64)
+        return np.clip(want, least, most).astype(np.int64)
 
     def _commands(
         self, view: ReplicaView, world: int, now: Ints, want: Ints, free: Floats
@@ -96,7 +110,8 @@ class Autoscaler(Orchestration):
     def _node_for(self, view: ReplicaView, world: int, free: Floats, hosted: Ints, s: int) -> int:
         """Fewest replicas of s, then image there, then largest free share; -1 when none has room."""
         total = self.system.memory_bytes[self.system.first_machine[1] :]
-        nodes = np.flatnonzero((free >= self.system.replica_holds[s]).all(axis=1))
+        room = (free >= self.system.replica_holds[s]).all(axis=1)
+        nodes = np.flatnonzero(room & (view.replicas["may"][world, 1:, s] > 0))
         if not nodes.size:
             return -1
         lacks = ~view.has_layer[world, 1:][nodes][:, self.system.needs_layer[s]].all(axis=1)

@@ -92,8 +92,8 @@ class MarginalValue(Orchestration):
         for known in (self._known, self._time_s):
             if known is not None and known.shape != (world.services,):
                 raise PolicyError(
-                    f"{self.name}: knows {known.size} services, this system has {world.services}; train it "
-                    "on this scenario, or use marginal"
+                    f"{self.name}: knows {known.size} services, this system has {world.services}, pools of "
+                    "streams' workers among them; train it on this scenario, or use marginal"
                 )
         self.system, self._frames = world, 0
         self._arrived: Floats | None = None
@@ -103,6 +103,8 @@ class MarginalValue(Orchestration):
         services = self.system.services
         time_s = np.ones(services) if self._time_s is None else self._time_s
         load = self._rate_qps(view) * time_s
+        if view.pools.size:  # streams last, so what they ask is known: not arrivals, but what is there
+            load[:, -view.pools.shape[1] :] = view.pools.load + view.pools.unserved
         commands = np.zeros((view.worlds, MOST, 2), dtype=np.int64)
         most, x = 0, self._empty(time_s)
         for world in range(view.worlds):
@@ -286,6 +288,8 @@ def best_addition(system: System, view: ReplicaView, world: int, x: Draft, budge
             if score <= most or x.room[n] < 0.0 or need > system.memory_bytes[first + n]:
                 continue
             if system.replica_cpu_cores[s] > system.cpu_cores[first + n]:
+                continue
+            if view.replicas[world, n + 1, s].may == 0:
                 continue
             lack = lacking_bytes(system, view, world, n, s, x.planned)
             score -= x.terms[4] * lack / 1e9

@@ -8,7 +8,7 @@ service, cores left on the node / cores of a request) of work.
 
 import numpy as np
 
-from edgewise.arrays import Floats, Ints
+from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import AddReplica, RemoveReplica, ReplicaView, Requests, commands_of
 from edgewise.model.orchestration import System
@@ -51,8 +51,12 @@ class GreedyShadow(Orchestration):
     def decide(self, view: ReplicaView) -> Ints:
         """Removals, then additions, towards the placement."""
         load, now = self._estimate(view), alive(view)
+        may = view.replicas["may"][:, 1:] > 0
         return commands_of(
-            [self._towards(now[world], self.place(load[world], now[world])) for world in range(view.worlds)]
+            [
+                self._towards(now[world], self.place(load[world], now[world], may[world]))
+                for world in range(view.worlds)
+            ]
         )
 
     def _estimate(self, view: ReplicaView) -> Floats:
@@ -62,12 +66,13 @@ class GreedyShadow(Orchestration):
         self._seen = held if self._seen.shape != held.shape else 0.5 * self._seen + 0.5 * held
         return self._seen
 
-    def place(self, load: Floats, now: Ints) -> Ints:
+    def place(self, load: Floats, now: Ints, may: Bools | None = None) -> Ints:
         """(N, S) replicas for a load.
 
         Args:
             load: (S,) busy replicas in the mean.
             now: (N, S) replicas that are there.
+            may: (N, S) which nodes may have some; None: all.
         """
         system = self.system
         cores, left, size = system.node_has[:, 1], self._room(), system.replica_holds
@@ -76,6 +81,7 @@ class GreedyShadow(Orchestration):
         while True:
             gain = np.minimum(np.minimum(unmet, 1.0), np.maximum(cores[:, None], 0.0) / need)
             gain = np.where((left[:, None] >= size).all(axis=2), gain, 0.0)
+            gain = gain if may is None else np.where(may, gain, 0.0)
             score = gain + 0.05 * (placed < now) * (gain > 0)
             n, s = np.unravel_index(int(score.argmax()), score.shape)
             if not gain[n, s] > 1e-3:

@@ -307,7 +307,7 @@ def changes_possible(system: System, view: ReplicaView) -> Bools:
     alive = view.ready[:, 1:] + view.starting[:, 1:] > view.removing[:, 1:]
     cores = np.maximum(view.free_cpu_cores[:, -system.nodes :, None], 0.0)
     fits = view.free_memory_bytes[:, -system.nodes :, None] >= system.service_memory_bytes
-    fits &= cores >= system.replica_cpu_cores
+    fits &= (cores >= system.replica_cpu_cores) & (view.replicas["may"][:, 1:] > 0)
     none = np.ones((*alive.shape[:2], 1), dtype=bool)
     return np.concatenate([alive[:, :, ::-1], none, fits], axis=2)
 

@@ -179,7 +179,8 @@ class JointClock:
         self._there = set(self._nodes)  # as far as the plane has heard
         self._changes = deque(change for change in timeline if isinstance(change, NodeChange))
         self._news = deque((change.at_s + lag_s, change) for change in self._changes)
-        self._taker = {command: part for part in self.parts for command in part.commands}
+        kinds = {kind for part in self.parts for kind in part.commands}
+        self._takers = {kind: [part for part in self.parts if kind in part.commands] for kind in kinds}
 
     def run(self) -> None:
         """Go on until nothing is left to happen."""
@@ -235,5 +236,6 @@ class JointClock:
             took[0], took[1] = took[0] + time.perf_counter() - began_s, took[1] + 1.0
         for command in commands:
             self.log.append((self.now_s, command))
-            for answer in self._taker[type(command)].take(command, self.now_s):
+            taker = next(part for part in self._takers[type(command)] if part.takes(command))
+            for answer in taker.take(command, self.now_s):
                 self._tell(answer)

@@ -79,6 +79,9 @@ class WorkPart(Protocol):
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """What the cores are told now, once each: a rank and an event."""
 
+    def takes(self, command: Any) -> bool:
+        """Whether a command of such a kind is for it; the first part that says so gets it."""
+
     def take(self, command: Any, now_s: float) -> Iterable[Any]:
         """Carry out a command of a core; events that follow of it at once."""
 
@@ -104,6 +107,10 @@ class Bystander:
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """Nothing."""
         return ()
+
+    def takes(self, command: Any) -> bool:
+        """All of its kinds are."""
+        return True
 
     def take(self, command: Any, now_s: float) -> Iterable[Any]:
         """No command is for it."""
@@ -371,10 +378,10 @@ class PullsPart(Bystander):
             self._change(self._changes.popleft(), now_s)
         return ()
 
-    def images(self, site_of: Ints) -> Images:
-        """Images come to nodes by the ways back from the cloud to their sites, (N,)."""
+    def images(self, site_of: Ints, cloud: str) -> Images:
+        """Images come to nodes by the ways back from a cluster to their sites, (N,)."""
         clusters = [cluster.name for cluster in self._scenario.topology.clusters]
-        cloud, wires = self._scenario.spec.served.cloud, self._wires
+        wires = self._wires
         changes = [each for each in self._scenario.timeline if isinstance(each, LinkChange)]
         self._changes = deque(each for each in changes if each.cluster == cloud and each.up is not None)
         ways = tuple(wires.way(b, clusters.index(cloud), back=True) for b in site_of.tolist())

@@ -6,11 +6,6 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from edgewise.core.guard import Guard, begin
-from edgewise.core.keyed import Key
-from edgewise.core.ledger import NodeLedger
-from edgewise.core.one_world import batched
-from edgewise.core.orchestrate import ReplicaPolicy
 from edgewise.core.orchestrate.core import (
     EndReplica,
     FrameBegan,
@@ -21,6 +16,7 @@ from edgewise.core.orchestrate.core import (
     ReplicaSeen,
     StartReplica,
 )
+from edgewise.model.pools import image_cluster
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import LinkChange
 from edgewise.sim.joint.parts import Rank
@@ -34,12 +30,13 @@ class RequestsPart:
     Args:
         sites: before the first request.
         core: decides; it is only read here.
+        every: every frame is told of, as somebody else has news then.
     """
 
     commands = (StartReplica, KeepReplica, EndReplica)
 
-    def __init__(self, sites: RequestSites, core: OrchestrateCore) -> None:
-        self.sites, self.core = sites, core
+    def __init__(self, sites: RequestSites, core: OrchestrateCore, every: bool = False) -> None:
+        self.sites, self.core, self._every = sites, core, every
         self._frame, self._look_s, self._measure_s = 0.0, 0.0, sites.news.after(0.0) + sites.news.lag_s
         self._stirred = -1  # `RequestSites.stirred` at the last frame
         self._end_s = len(sites.tally) * sites.frame_s
@@ -64,7 +61,7 @@ class RequestsPart:
     @property
     def _idle_s(self) -> float:
         """Frames that begin before change nothing, unless something else happens."""
-        return self.sites.calm_s if self.core.settled else -math.inf
+        return self.sites.calm_s if self.core.settled and not self._every else -math.inf
 
     def _from(self, now_s: float) -> float:
         """The first frame that begins then or later."""
@@ -88,7 +85,8 @@ class RequestsPart:
         if self._measures_s(now_s) <= now_s:
             self.sites.measure()
             self._measure_s = -math.inf
-        for name in [name for name in self.core.replicas if name not in there]:
+        mine = [n for n, each in self.core.replicas.items() if each.service < self.sites.system.services]
+        for name in [name for name in mine if name not in there]:
             yield Rank.ENDED, ReplicaGone(name)
         self._frame = max(self._frame, self._from(now_s))  # in those left out, nothing would have happened
         if self._frame * self.sites.frame_s <= now_s < self._end_s and now_s >= self._idle_s:
@@ -100,6 +98,12 @@ class RequestsPart:
             yield Rank.NEWS, self.sites.counted()
             yield Rank.TICK, FrameBegan(now_s)
             self._frame += 1
+
+    def takes(self, command: OrchestrateCommand) -> bool:
+        """Whether it is about a replica of a service."""
+        if isinstance(command, StartReplica):
+            return command.service < self.sites.system.services
+        return command.replica in self.sites.queues.replicas
 
     def take(self, command: OrchestrateCommand, now_s: float) -> Iterator[ReplicaSeen | ReplicaGone]:
         """Carry out what orchestration wants."""
@@ -118,12 +122,12 @@ class RequestsPart:
 
 
 def outages(scenario: Scenario) -> Outages:
-    """When the ways between the cloud and sites are down, by the timeline."""
-    assert scenario.spec.services is not None, "who has requests has services"
+    """When the ways between where images are kept and sites are down, by the timeline."""
+    cluster = image_cluster(scenario)
     sites, found = [site.name for site in scenario.topology.sites], dict[int, list[tuple[float, float]]]()
     down_s: dict[int, float] = {}
     for change in scenario.timeline:
-        if isinstance(change, LinkChange) and change.cluster == scenario.spec.services.cloud:
+        if isinstance(change, LinkChange) and change.cluster == cluster:
             site = sites.index(change.site)
             if change.up is False:
                 down_s.setdefault(site, change.at_s)
@@ -132,12 +136,3 @@ def outages(scenario: Scenario) -> Outages:
     for site, at_s in down_s.items():
         found.setdefault(site, []).append((at_s, math.inf))
     return found
-
-
-def orchestrating(
-    sites: RequestSites, policy: ReplicaPolicy, ledger: NodeLedger, guard: Guard | None = None
-) -> OrchestrateCore:
-    """The core that orchestrates, on a ledger of all nodes."""
-    asked, services = begin(batched(policy), sites.system, Key(0)), sites.services
-    most = services.spec.nodes_per_frame
-    return OrchestrateCore(sites.system, services.holds, asked, ledger, services.nodes, guard, most)

@@ -98,6 +98,12 @@ class Private:
         """A worker is back, and idle. What came before is lost."""
         self.workers.each.dead[worker], self.workers.servers.free_s[worker] = 0, now_s
 
+    def idle(self, worker: int, now_s: float) -> bool:
+        """Whether a worker has nothing to do, and nothing is on its way there. All before is served."""
+        w = self.workers.each[worker]
+        free_s = self.workers.servers.free_s[worker, : w.servers]
+        return bool(w.attached == 0 and w.held == 0 and (free_s <= now_s).all())
+
     def _make_room(self, lost: int) -> None:
         if int(self.workers.many[0]) + lost > len(self.workers.lost):
             self.workers = tables.with_more_lost(self.workers, lost)
@@ -266,6 +272,16 @@ class Shared(Private):
         shared_leaving.detach(i, worker, self.truth, self._on_links(), self.workers, self.tally)
         leaving.withdraw(i, worker, self.truth, self.workers, self.tally)
         self.drop(i, now_s, queues.FAILED)
+
+    def idle(self, worker: int, now_s: float) -> bool:
+        """See `Private`."""
+        carried = self._on_links()
+        messages = carried.net.messages
+        under_way = messages[(messages["number"] >= 0) & (messages["sink"] == shared.COME)]
+        sender = carried.senders.each[under_way["who"]]
+        coming = (sender["worker"] == worker) & (sender["epoch"] == under_way["epoch"])
+        line = carried.lines.each[worker]
+        return super().idle(worker, now_s) and line.first < 0 and not coming.any()
 
     def _leave_behind(self, i: int, row: int, worker: int, now_s: float) -> bool:
         return shared_leaving.leave_behind(i, row, self.truth, self._on_links())

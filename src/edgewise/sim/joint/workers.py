@@ -1,0 +1,259 @@
+"""Workers of streams that come and go, in a joint run: they start, serve, drain and end.
+
+`OrchestrateCore` says which. One that starts fetches its variant's image, unless its node has that, and then
+takes the variant's time. Gateways hear of it with the lag: that it comes, that it is up, that it is to go;
+its streams move then, where others have room. It ends when every gateway has heard, it has no stream and
+nothing to do; who looks is telemetry, once in its period. On a node that dies, one that drains is gone, one
+that starts begins anew when the node is back, and so does one that was up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from edgewise.arrays import Ints
+from edgewise.core.dispatch.demand import Asked, ask, bound_load
+from edgewise.core.dispatch.state import STREAMS
+from edgewise.core.orchestrate.core import (
+    EndReplica,
+    FrameBegan,
+    KeepReplica,
+    OrchestrateCommand,
+    OrchestrateCore,
+    ReplicaGone,
+    ReplicaSeen,
+    RequestsCounted,
+    StartReplica,
+    StreamsCounted,
+)
+from edgewise.model.pools import Orchestrated
+from edgewise.model.scenario import Scenario
+from edgewise.sim.joint.images import NodeImages
+from edgewise.sim.joint.parts import Bystander, Rank
+from edgewise.sim.requests.queues import Images, Outages
+from edgewise.sim.requests.sites import MOST
+from edgewise.sim.simulate import Simulation
+
+
+class Stage(IntEnum):
+    """Of a worker: not there; it starts; it is up; it is to go."""
+
+    AWAY, STARTS, UP, DRAINS = range(4)
+
+
+class WorkersPart(Bystander):
+    """Workers of pools.
+
+    Args:
+        scenario: has pools.
+        simulation: of its streams, before the first.
+        what: decided on.
+        core: decides; it is only read here.
+        images: see `NodeImages`.
+        frames: whether frames begin here; else somebody else tells of them.
+    Attributes:
+        stage: (W,) of each worker of the world.
+        images: on nodes.
+    """
+
+    commands = (StartReplica, KeepReplica, EndReplica)
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        simulation: Simulation,
+        what: Orchestrated,
+        core: OrchestrateCore,
+        images: Images | Outages,
+        frames: bool,
+    ) -> None:
+        self._run, self._what, self.core, self._frames = simulation, what, core, frames
+        world, system = simulation.world, what.system
+        self._variants = [scenario.catalog.variant(pool.variant) for pool in scenario.topology.pools]
+        self._row = {name: w for w, name in enumerate(world.worker_names)}
+        rows = {name: n for n, name in enumerate(what.nodes)}
+        self._node_of: Ints = np.array([rows.get(name, -1) for name in world.node_names], dtype=np.int64)
+        mine = what.pool_of >= 0
+        self.stage: Ints = np.where(mine & world.at_first, Stage.UP, Stage.AWAY).astype(np.int64)
+        simulation.pooled[:] = mine
+        self.images = NodeImages(
+            images, system.site_of, system.delay_s[:, 0], system.rate_bps[:, 0], self._image_came
+        )
+        for w in np.flatnonzero(mine & world.at_first).tolist():
+            self.images.have(self._variant(w).name, self._node(w))
+        self._up_s = dict[int, float]()  # when workers that start will be up
+        self._heard_s = dict[int, float]()  # when gateways have heard that one is to go
+        self._down = set[int]()  # nodes
+        self._gone = list[int]()  # workers that are away, of which nobody was told
+        self._told = dict[int, ReplicaSeen]()
+        self._asked = Asked.of(what.pool_of)
+        self._open_s = np.array([stream.open_s for stream in simulation.trace])
+        self._sent = np.zeros((2, len(simulation.trace)), dtype=np.int64)  # in time, and in all, so far
+        self._frame, self._last_s, self._lag_s = 0, -math.inf, scenario.telemetry_lag_s
+        self._period_s, self._end_s = scenario.telemetry_period_s, scenario.duration_s
+
+    def takes(self, command: OrchestrateCommand) -> bool:
+        """Whether it is about a worker of a pool."""
+        if isinstance(command, StartReplica):
+            return command.service >= self._what.pools.first
+        return command.replica in self._row
+
+    def next_s(self) -> float:
+        """The next frame, worker that is up, or look at those that are to go."""
+        frame_s = self._frame * self._what.frame_s
+        next_s = min(frame_s if frame_s < self._end_s else math.inf, *self._up_s.values(), math.inf)
+        looks = [self._look_s(heard_s) for heard_s in self._heard_s.values()]
+        return min([next_s, self._last_s if self._gone else math.inf, *looks])
+
+    def _look_s(self, heard_s: float) -> float:
+        """When telemetry looks next at a worker that is to go, after gateways have heard of it."""
+        after_s = max(heard_s, self._last_s)
+        return (math.floor(after_s / self._period_s) + 1) * self._period_s + self._lag_s
+
+    def change_node(self, node: str, up: bool, now_s: float) -> None:
+        """See the module."""
+        n = self._what.nodes.index(node) if node in self._what.nodes else -1
+        mine = [w for w in np.flatnonzero(self.stage != Stage.AWAY).tolist() if self._node(w) == n]
+        if up:
+            self._down.discard(n)
+            for w in mine:
+                self._start(w, now_s)
+            return
+        self._down.add(n)
+        self.images.lose(n, now_s)
+        for w in mine:
+            self._up_s.pop(w, None)
+            if self.stage[w] == Stage.DRAINS:
+                self._leave(w)
+                self._gone.append(w)
+            elif self.stage[w] == Stage.STARTS:
+                self._run.tell_of(w, now_s, up=False, drains=True)  # nobody knows when it comes
+            else:
+                self.stage[w] = Stage.STARTS
+
+    def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
+        """Who is there or gone; at the beginning of a frame what was counted, and the frame."""
+        self._last_s = now_s
+        for w in [w for w, up_s in self._up_s.items() if up_s <= now_s]:
+            del self._up_s[w]
+            self.stage[w] = Stage.UP
+            self._run.begin_worker(w, now_s)
+        self._run.serve_until(now_s)
+        for w in [w for w, heard_s in self._heard_s.items() if heard_s < now_s]:
+            if not self._run.holds(w, now_s):
+                self._run.end_worker(w, now_s)
+                self._leave(w)
+                self._gone.append(w)
+        for w in self._gone:
+            self._told.pop(w, None)
+            yield Rank.ENDED, ReplicaGone(self._run.world.worker_names[w])
+        self._gone = []
+        if self._frame * self._what.frame_s <= now_s < self._end_s:
+            yield from self._frame_began(now_s)
+
+    def _frame_began(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
+        self._frame += 1
+        for w in np.flatnonzero(self.stage != Stage.AWAY).tolist():
+            seen = self._seen(w)
+            if self._told.get(w) != seen:
+                self._told[w] = seen
+                yield Rank.NEWS, seen
+        yield Rank.NEWS, self._counted(now_s)
+        if self._frames:
+            none = np.zeros(self._what.pools.first)
+            yield Rank.NEWS, RequestsCounted(none.astype(np.int64), 0.0, none, MOST)
+            yield Rank.TICK, FrameBegan(now_s)
+
+    def take(self, command: OrchestrateCommand, now_s: float) -> Iterable[Any]:
+        """Carry out what orchestration wants."""
+        if isinstance(command, StartReplica):
+            p = command.service - self._what.pools.first
+            free = [self._row[name] for name in self._what.workers[p]]
+            w = next(w for w in free if self.stage[w] == Stage.AWAY and self._node(w) == command.node)
+            self.stage[w] = Stage.STARTS
+            self._start(w, now_s)
+        else:
+            w = self._row[command.replica]
+            if isinstance(command, KeepReplica):
+                self.stage[w] = Stage.UP
+                del self._heard_s[w]
+                self._run.tell_of(w, now_s, up=True)
+            elif self.stage[w] == Stage.UP:
+                self.stage[w], self._heard_s[w] = Stage.DRAINS, now_s + self._lag_s
+                self._run.tell_of(w, now_s, up=False, drains=True)
+            else:
+                self._leave(w)
+                self._run.tell_of(w, now_s, up=False, drains=True)  # it comes no more
+                self._told.pop(w, None)
+                return (ReplicaGone(command.replica),)
+        self._told[w] = self._seen(w)
+        return (self._told[w],)
+
+    def _start(self, w: int, now_s: float) -> None:
+        """Fetch the image and start, where the node is there; gateways hear when it will be up."""
+        if self._node(w) in self._down:
+            return
+        variant = self._variant(w)
+        there_s = self.images.fetch(variant.name, self._node(w), variant.image_bytes, now_s)
+        self.stage[w] = Stage.STARTS
+        if there_s < math.inf:
+            self._starts(w, there_s, now_s)
+
+    def _starts(self, w: int, there_s: float, now_s: float) -> None:
+        self._up_s[w] = up_s = max(there_s, now_s) + self._variant(w).start_s
+        self._run.tell_of(w, now_s, up=False, ready_s=up_s + self._lag_s)
+
+    def _image_came(self, image: str, node: int, there_s: float) -> None:
+        for w in np.flatnonzero(self.stage == Stage.STARTS).tolist():
+            if self._node(w) == node and self._variant(w).name == image and w not in self._up_s:
+                self._starts(w, there_s, self._last_s)
+
+    def _leave(self, w: int) -> None:
+        """A worker is not there any more."""
+        self.stage[w] = Stage.AWAY
+        self._up_s.pop(w, None)
+        self._heard_s.pop(w, None)
+
+    def _seen(self, w: int) -> ReplicaSeen:
+        held = sum(int(core.known.whole[STREAMS, w]) for core in self._run.cores)
+        up, wanted = self.stage[w] in (Stage.UP, Stage.DRAINS), self.stage[w] != Stage.DRAINS
+        service = self._what.pools.first + int(self._what.pool_of[w])
+        name = self._run.world.worker_names[w]
+        return ReplicaSeen(name, self._node(w), service, wanted, True, bool(up), False, held)
+
+    def _node(self, w: int) -> int:
+        return int(self._node_of[self._run.world.node[w]])
+
+    def _variant(self, w: int) -> Any:
+        return self._variants[int(self._what.pool_of[w])]
+
+    def _counted(self, now_s: float) -> StreamsCounted:
+        """What gateways have counted since the last frame."""
+        run, what = self._run, self._what
+        known = [core.known for core in run.cores]
+        self._asked.clear()
+        begun_s = (self._frame - 2) * what.frame_s
+        came = np.flatnonzero((self._open_s >= begun_s) & (self._open_s < now_s))
+        reason = np.where(run.bound >= 0, 0, run.reason).astype(np.int8)
+        for s, core in enumerate(run.cores):
+            at_site = came if len(run.cores) == 1 else came[run.rows.site[came] == s]
+            ask(known[s], run.rows, at_site, reason, True, self._asked)
+            wait = np.array([i for i in core.refused if self._open_s[i] < begun_s], dtype=np.int64)
+            ask(known[s], run.rows, wait, run.reason, False, self._asked)
+        load = bound_load(run.world, known, what.pool_of, self._node_of, len(what.nodes))
+        a = self._asked
+        return StreamsCounted(load, a.asked.copy(), a.unserved.copy(), self._in_time(), a.refused.copy())
+
+    def _in_time(self) -> Any:
+        """(P,) share of the queries of streams that are or were bound to each pool last."""
+        truth, pools = self._run.truth, self._what.pools.least.size
+        sent = np.stack([truth.ok, truth.ok + truth.failed + truth.rejected])
+        new, self._sent = sent - self._sent, sent
+        pool = np.where(self._run.bound >= 0, self._what.pool_of[self._run.bound], -1)
+        ok, all_ = (np.bincount(pool[pool >= 0], row[pool >= 0], pools) for row in new)
+        return np.where(all_ > 0, ok / np.maximum(all_, 1), 1.0)
