@@ -14,9 +14,10 @@ from edgewise.core.defer.core import DeferCore
 from edgewise.core.keyed import Purpose, exponential, uniform
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.orchestrate import ReplicaPolicy
-from edgewise.core.orchestrate.core import OrchestrateCore
+from edgewise.core.orchestrate.core import OrchestrateCore, orchestrating
 from edgewise.core.plane import Plane
 from edgewise.joint import JointRun
+from edgewise.model.pools import of_services
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob, Stream

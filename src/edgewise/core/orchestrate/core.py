@@ -394,7 +394,7 @@ class _Draft:
         to_go = [r for r in self._at(n, s) if not r.wanted]
         if keeps(len(to_go)):
             self.replicas[to_go[0].replica] = to_go[0]._replace(wanted=True)
-            self.commands.append(KeepReplica(to_go[0].replica))
+            self._say(KeepReplica(to_go[0].replica), instead_of=EndReplica)
             return True
         core, needs = self.core, self.core.needs[s]
         if not self._may_have(n, s, 1):
@@ -421,7 +421,7 @@ class _Draft:
         if held is None:  # of this frame
             self.commands.remove(StartReplica(n, s))
         else:
-            self.commands.append(EndReplica(gone.replica))
+            self._say(EndReplica(gone.replica), instead_of=KeepReplica)
         if not gone.started:
             self._freed[self.core.rows[n]] += (held.resources if held else self.core.needs[s]).as_tuple()
             self.gone += [gone.replica] if held else []
@@ -429,6 +429,14 @@ class _Draft:
         else:
             self.replicas[gone.replica] = gone._replace(wanted=False)
         return True
+
+    def _say(self, command: KeepReplica | EndReplica, instead_of: type) -> None:
+        """Say it, or take back the contrary where that was said in this frame."""
+        said = [k for k, c in enumerate(self.commands) if type(c) is instead_of and c[0] == command.replica]
+        if said:
+            del self.commands[said[0]]
+        else:
+            self.commands.append(command)
 
     def _may_have(self, n: int, s: int, more: int) -> bool:
         """Whether a pool may have one more or less, and there; a service of requests may always."""
