@@ -5,6 +5,7 @@ A pool is a column behind the services', and its workers are its replicas. Forbi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ class Orchestrated(NamedTuple):
         names: (S,) of services and pools.
         holds: (S,) what a replica, or a worker, holds while it lives.
         workers: (P,) names of the workers of each pool, those that are there at first before others.
+        node_of: of each of these workers.
         pool_of: (W,) pool of each worker of the world, -1 of one that is there for good.
         frame_s: every so often orchestration decides.
         most_nodes: that change in a frame; None: all.
@@ -40,6 +42,7 @@ class Orchestrated(NamedTuple):
     names: tuple[str, ...]
     holds: tuple[Resources, ...]
     workers: tuple[tuple[str, ...], ...]
+    node_of: Mapping[str, str]
     pool_of: Ints
     frame_s: float
     most_nodes: int | None
@@ -50,7 +53,7 @@ def of_services(services: Services) -> Orchestrated:
     spec, system = services.spec, services.system
     none: Ints = np.zeros(0, dtype=np.int64)
     return Orchestrated(
-        system, no_pools(system), services.nodes, services.names, services.holds, (), none, spec.frame_s,
+        system, no_pools(system), services.nodes, services.names, services.holds, (), {}, none, spec.frame_s,
         spec.nodes_per_frame,
     )  # fmt: skip
 
@@ -80,10 +83,23 @@ def orchestrated(scenario: Scenario, services: Services | None) -> Orchestrated:
         names=(*names, *number),
         holds=(*holds, *(variant_holds(variant).resources for variant in variants)),
         workers=workers,
-        pool_of=np.array([number.get(str(w.pool), -1) for w in topology.workers], dtype=np.int64),
+        node_of={worker.name: worker.node for worker in topology.workers if worker.pool is not None},
+        pool_of=pool_of(topology),
         frame_s=scenario.window_s if services is None else services.spec.frame_s,
         most_nodes=None if services is None else services.spec.nodes_per_frame,
     )
+
+
+def decided_on(scenario: Scenario, services: Services | None) -> Orchestrated | None:
+    """What a live system decides on; None: nothing."""
+    there = services is not None or scenario.topology.pools
+    return orchestrated(scenario, services) if there else None
+
+
+def pool_of(topology: Topology) -> Ints:
+    """(W,) pool of each worker, -1 of one that is there for good."""
+    number = {pool.name: p for p, pool in enumerate(topology.pools)}
+    return np.array([number.get(str(worker.pool), -1) for worker in topology.workers], dtype=np.int64)
 
 
 def image_cluster(scenario: Scenario) -> str:

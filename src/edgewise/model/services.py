@@ -140,6 +140,7 @@ def system_of(spec: ServicesSpec, catalog: Catalog, topology: Topology) -> Syste
     if spec.cloud_has == "pool":  # beside workers of streams
         has = free_of(machines, catalog, topology)
     free = free_of(nodes, catalog, topology)
+    first_free = free_of(nodes, catalog, topology, at_first=True)
     one_way, rate_bps, deviation_s = ways_to(topology, [spec.cloud, *(node.cluster for node in nodes)])
     offered = plain(spec, catalog)
     layer_bytes, needs_layer = _layers(offered)
@@ -150,9 +151,9 @@ def system_of(spec: ServicesSpec, catalog: Catalog, topology: Topology) -> Syste
     disks += [node.resources.storage_bytes or DISK_BYTES for node in nodes]
     if spec.initial_share is None:
         counts = [service.initial for service in offered for _ in range(service.count or 1)]
-        initial = first_replicas(counts, held, free[:, ::-1])
+        initial = first_replicas(counts, held, first_free[:, ::-1])
     else:
-        initial = spread(free[:, ::-1] * spec.initial_share, held)
+        initial = spread(first_free[:, ::-1] * spec.initial_share, held)
     ways = 2.0 if spec.answers else 1.0
     return System(
         slot_s=spec.slot_s,
@@ -216,11 +217,15 @@ def spread(room: Floats, needs: Floats) -> Ints:
     return placed
 
 
-def free_of(nodes: Sequence[Node], catalog: Catalog, topology: Topology) -> Floats:
-    """(N, 2) cores and memory of nodes that their workers leave to replicas."""
-    rows = []
+def free_of(nodes: Sequence[Node], catalog: Catalog, topology: Topology, at_first: bool = False) -> Floats:
+    """(N, 2) cores and memory of nodes that their workers leave to replicas.
+
+    Args:
+        at_first: beside all workers that are there then; else beside those that are there for good.
+    """
+    rows, workers = [], topology.at_first if at_first else topology.for_good
     for node in nodes:
-        held = [catalog.variant(w.variant).resources for w in topology.for_good if w.node == node.name]
+        held = [catalog.variant(w.variant).resources for w in workers if w.node == node.name]
         cores = node.resources.cpu_cores - sum(r.cpu_cores for r in held)
         rows.append((max(cores, 0.0), node.resources.memory_bytes - sum(r.memory_bytes for r in held)))
     return np.maximum(np.array(rows, dtype=np.float64).reshape(len(nodes), 2), 0.0)

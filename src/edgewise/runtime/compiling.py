@@ -30,6 +30,7 @@ from edgewise.core.one_world import batched
 from edgewise.core.orchestrate.core import OrchestrateCore
 from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
+from edgewise.model.pools import Orchestrated, decided_on, of_services
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.model.topology import Node, Resources
@@ -42,21 +43,26 @@ LONGEST_S = 300.0  # that a child may take: a policy that never answers keeps ot
 Wanted = tuple[str, str]  # a decision, of `policies.DECISIONS`, and the name of a policy
 
 
-def try_out_here(wanted: Wanted, world: World, services: Services | None) -> None:
+def try_out_here(
+    wanted: Wanted, world: World, services: Services | None, what: Orchestrated | None = None
+) -> None:
     """As `try_out`, of policies that decide in this process; others have one of their own.
 
     Raises:
         PolicyError: as there.
     """
     if _ships(wanted):
-        try_out(wanted, world, services)
+        try_out(wanted, world, services, what)
 
 
-def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
+def try_out(
+    wanted: Wanted, world: World, services: Services | None, what: Orchestrated | None = None
+) -> None:
     """Load a policy and let it decide once, on a world of its own: then all that it needs is compiled.
 
     Args:
         services: of the scenario; needed by policies of requests and replicas.
+        what: orchestration decides on, where that is more than services.
     Raises:
         PolicyError: it cannot be loaded, does not fit the services, or raises when it is asked to decide.
     """
@@ -72,13 +78,15 @@ def try_out(wanted: Wanted, world: World, services: Services | None) -> None:
         split.rehearse(policy)
     elif decision == "place":
         Strict(name).ask(lambda: pipelines.rehearse(policy), list)
-    elif services is None:
-        raise PolicyError(f"{name}: the scenario has no services")
-    elif decision == "requests":
+    elif decision == "requests" and services is not None:
         requests.rehearse(services, policy)
+    elif decision == "requests" or (services is None and what is None):
+        raise PolicyError(f"{name}: the scenario has no services")
     else:
-        policy = begin(batched(policy), services.system, Key(0))
-        core = OrchestrateCore(services.system, services.holds, policy, NodeLedger(()), services.nodes)
+        what = of_services(services) if what is None and services is not None else what
+        assert what is not None  # one of the two is there
+        policy = begin(batched(policy), what.system, Key(0))
+        core = OrchestrateCore(what.system, what.holds, policy, NodeLedger(()), what.nodes, pools=what.pools)
         Strict(name).ask(lambda: policy.decide(core.view(0.0)), lambda: None)
         core.carried_out(np.array([[0, 1], [0, -1]]))
 
@@ -93,7 +101,11 @@ def missing(wanted: Sequence[Wanted]) -> list[Wanted]:
 
 
 async def compiled(
-    wanted: Sequence[Wanted], world: World, services: Services | None, told: Callable[[], None]
+    wanted: Sequence[Wanted],
+    world: World,
+    services: Services | None,
+    told: Callable[[], None],
+    what: Orchestrated | None = None,
 ) -> None:
     """Have the cache on disk hold what policies need; `told` is called before a child is started.
 
@@ -109,7 +121,7 @@ async def compiled(
         return
     told()
     # By a protocol that leaves arrays read-only: a kernel is compiled anew for those that may be written to.
-    asked = pickle.dumps((lacking, world, services), pickle.HIGHEST_PROTOCOL)
+    asked = pickle.dumps((lacking, world, services, what), pickle.HIGHEST_PROTOCOL)
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "edgewise.runtime.compiling",
         stdin=PIPE, stdout=DEVNULL, stderr=PIPE, start_new_session=True,
@@ -135,7 +147,8 @@ def needed_by(scenario: Scenario, wanted: Iterable[Wanted], told: Callable[[], N
     """
     scenario = with_servers(scenario)
     world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
-    asyncio.run(compiled(list(wanted), world, services_of(scenario), told))
+    services = services_of(scenario)
+    asyncio.run(compiled(list(wanted), world, services, told, decided_on(scenario, services)))
 
 
 def _mark(wanted: Wanted) -> Path:
@@ -149,21 +162,23 @@ def main() -> int:
     os.nice(NICE)
     with suppress(OSError):  # the kernel may share the processor out by sessions; others have no such file
         Path("/proc/self/autogroup").write_text(str(NICE))
-    wanted, world, services = pickle.load(sys.stdin.buffer)  # written by `Child`
+    wanted, *given = pickle.load(sys.stdin.buffer)  # written by `Child`
     try:
         for decision, name in wanted:
             policies.find(decision, name, live=True)
-        _compile(wanted, world, services)
+        _compile(wanted, *given)
     except EdgewiseError as error:
         print(error, file=sys.stderr)
         return 2
     return 0
 
 
-def _compile(wanted: Sequence[Wanted], world: World, services: Services | None) -> None:
+def _compile(
+    wanted: Sequence[Wanted], world: World, services: Services | None, what: Orchestrated | None
+) -> None:
     """Try policies out, and note for each that the cache holds what it needs."""
     for each in wanted:
-        try_out(each, world, services)
+        try_out(each, world, services, what)
         with suppress(OSError):  # a cache that cannot be written: the next switch finds nothing either
             _mark(each).parent.mkdir(parents=True, exist_ok=True)
             _mark(each).touch()

@@ -15,7 +15,7 @@ from collections import Counter as Counts, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, compress
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -172,9 +172,10 @@ class GatewayMetrics(Collector):
             "in_flight": ("Queries sent to it and not answered.", session.in_flight),
         }
         workers = list(zip(world.worker_names, world.variant_names, strict=True))
+        there = [target.up or target.wanted for target in self._upstreams]  # others may be started
         for name, (what, values) in figures.items():
             family = GaugeMetricFamily(f"edgewise_gateway_worker_{name}", what, labels=["worker", "variant"])
-            yield _filled(family, zip(workers, values, strict=True))
+            yield _filled(family, compress(zip(workers, values, strict=True), there))
         for name, now in (("bound", session.core.bindings), ("refused", session.core.refused)):
             yield GaugeMetricFamily(f"edgewise_streams_{name}", f"Streams {name} now.", value=len(now))
         yield _in_use("edgewise_policy", session.core.policy.name)

@@ -22,6 +22,7 @@ from edgewise.core.keyed import Purpose, normal_of, normal_pair_of
 from edgewise.core.telling import tell_once
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
+from edgewise.model.pools import pool_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.model.topology import Profile
@@ -166,6 +167,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         lambda: max(clock.monotonic_s() + offset_s, 0.0),
         rules,
         process.name,
+        pool_of(scenario.topology),
     )
     workers = {r.process.name: r.process for r in store.processes("worker")}
     places = {name: (workers[name].url, workers[name].settings["model"]) for name in world.worker_names}
@@ -241,7 +243,10 @@ class Following:
 
     def _follow(self) -> None:
         names, elsewhere = self.gateway.session.world.worker_names, self.gateway.book.moves()
-        for process in (running.process for running in self.store.processes("worker")):
+        for running in self.store.processes("worker"):
+            process = running.process
+            if "start_s" in process.settings and process.name in self._places:
+                self.gateway.want(names.index(process.name), process.wanted, process.settings["start_s"])
             name, place = process.name, (process.url, process.settings.get("model", ""))
             known = self._places.get(name)
             if known is not None and place != known and place[1]:  # without a model nothing is asked

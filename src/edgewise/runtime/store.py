@@ -224,7 +224,7 @@ class Store(TrafficStore):
                 if old is None or old.handle is None or old.process.digest == process.digest:
                     self._write(process)
                     continue
-                self.run("UPDATE process SET wanted = 1 WHERE name = ?", (process.name,))
+                self.run("UPDATE process SET wanted = ? WHERE name = ?", (process.wanted, process.name))
                 self.run(
                     "INSERT INTO successor (name, process) VALUES (?, ?)",
                     (process.name, json.dumps(asdict(process))),

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.arrays import Ints
+from edgewise.arrays import Floats, Ints
 from edgewise.core.dispatch import events, state
 from edgewise.core.dispatch.books import Books, check_ledger
 from edgewise.core.dispatch.policy import (
@@ -229,6 +229,12 @@ class DispatchCore:
                 else:
                     self._close(item.id)
                 start += 1
+
+    @property
+    def own_qps(self) -> Floats:
+        """(W,) load of the streams that are bound here."""
+        known = self._state.real
+        return np.asarray(known[state.LOAD] - known[state.ELSEWHERE])
 
     def compiled_score(self, until_s: float) -> Any | None:
         """What may decide in its place in compiled code up to a time; None: it is to be asked each time."""

@@ -107,9 +107,10 @@ class ReplicaView(NamedTuple):
             so many are busy as the load of streams on a node fills, and so many wait in the cloud as what was
             not served would fill. least, most: workers that there may be. capacity_qps:
             C_v. load: of the streams that are bound, in workers' worth. Of those that workers of the pool
-            could have served, in the last frame: asked and unserved, load of those that came and that were
-            refused, a stream that several pools could serve counting for each; refused_…: how many of these,
-            by reason. in_time: share of the queries of streams bound there; 1 where none were sent.
+            could have served: asked, load of those that came in the last frame; unserved, load of those that
+            were refused for good in it, or wait now; refused_…: how many these are, by reason. A stream that
+            several pools could serve counts for each. in_time: share of the queries of streams bound there; 1
+            where none were sent.
     """
 
     world: Records

@@ -146,7 +146,7 @@ class Controller:
 
     def _needed(self, process: Process) -> bool:
         """Whether a gateway still uses a worker that goes, because it is yet to be told or started anew."""
-        if process.kind == "replica":
+        if process.kind == "replica" or self.replicas.comes_and_goes(process.name):
             return self.replicas.in_use(process.name)
         return process.kind == "worker" and self.rolling.under_way
 

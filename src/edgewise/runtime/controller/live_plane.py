@@ -20,6 +20,7 @@ from edgewise.core.orchestrate.core import CLOUD, DECISION, OrchestrateCore, Rep
 from edgewise.core.plane import HoldsChanged, NodesChanged, Plane, PlaneEvent
 from edgewise.errors import PolicyError, RunError
 from edgewise.model.grammar.scenario import BUDGETS_S
+from edgewise.model.pools import Orchestrated, decided_on
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.model.topology import Resources
@@ -56,6 +57,7 @@ class LivePlane(Plane):
         self._content = b""
         self._scenario: Scenario | None = None
         self._services: Services | None = None
+        self._orchestrated: Orchestrated | None = None
 
     @property
     def scenario(self) -> Scenario:
@@ -71,6 +73,7 @@ class LivePlane(Plane):
         if self._scenario is None or content != self._content:
             scenario = with_servers(load_scenario(file))
             self._services, self._scenario, self._content = services_of(scenario), scenario, content
+            self._orchestrated = decided_on(scenario, self._services)
         return self._scenario
 
     @property
@@ -81,6 +84,15 @@ class LivePlane(Plane):
             ScenarioError: the file is wrong.
         """
         return self._services if self.has_scenario and self.scenario else None
+
+    @property
+    def orchestrated(self) -> Orchestrated | None:
+        """What orchestration decides on, as the scenario's file says now; None: nothing.
+
+        Raises:
+            ScenarioError: the file is wrong.
+        """
+        return self._orchestrated if self.has_scenario and self.scenario else None
 
     @property
     def has_scenario(self) -> bool:

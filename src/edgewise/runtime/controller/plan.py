@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 
 from edgewise import policies
+from edgewise.arrays import Floats
 from edgewise.config import dump_scenario
 from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
 from edgewise.core.world import World
 from edgewise.errors import PolicyError, ScenarioError
+from edgewise.model.orchestration import System
+from edgewise.model.pools import decided_on
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, first_replicas, services_of
-from edgewise.model.topology import Variant, have_room
+from edgewise.model.topology import Variant, Worker, have_room
 from edgewise.runtime import private
 from edgewise.runtime.apart import BEGIN_S, load
 from edgewise.runtime.controller.graphs import (
@@ -53,7 +56,6 @@ from edgewise.runtime.worker.pieces import SUFFIX, WHOLE
 STAND_IN = "stand-in.onnx"
 MOST_PROCESSES = 64
 HERE = Listen()
-OF_SERVICES = ("requests", "orchestrate")  # decisions
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,10 @@ def deciding(scenario: Scenario, given: Mapping[str, str] = NONE) -> dict[str, s
     Raises:
         PolicyError: nobody decides that in this scenario.
     """
+    services, pools = scenario.spec.services is not None, bool(scenario.topology.pools)
     there = dict.fromkeys(policies.DECISIONS, True) | {
-        **dict.fromkeys(OF_SERVICES, scenario.spec.services is not None),
+        "requests": services,
+        "orchestrate": services or pools,
         "split": bool(served_graphs(scenario)),
         "place": scenario.spec.pipelines is not None,
     }
@@ -132,7 +136,8 @@ def prepare(
     world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     count = len(scenario.topology.sites) if gateways is None else gateways
     services, wanted_policies = services_of(scenario), deciding(scenario, given or NONE)
-    _check(world, services, count, wanted_policies)
+    systems = _systems(scenario, services)
+    _check(world, services, count, wanted_policies, systems)
     if where.pair:
         tls_server(*where.pair)
     check_whole(folder / DATABASE)
@@ -155,12 +160,16 @@ def prepare(
     }  # fmt: skip
     sites = [world.site_names[g % len(world.site_names)] for g in range(count)]
     if given is None:
-        wanted_policies |= _kept(store, wanted_policies, services)
+        wanted_policies |= _kept(store, wanted_policies, systems)
     with store.at_once():  # the controller of a system that runs starts and ends replicas meanwhile
         known = _Known(store, world)
+        workers = [
+            known.worker(w, kinds[w.variant] | {"node": w.node} | _starts(scenario, w))
+            for w in scenario.topology.workers
+        ]
         wanted = [
-            *(known.worker(w.name, kinds[w.variant] | {"node": w.node}) for w in scenario.topology.workers),
-            *_replicas(store, services, kinds),
+            *workers,
+            *_replicas(store, services, kinds, _pooled(scenario, services, workers)),
             *known.gateways(sites, where, settings),
         ]
         store.want([beside(process, known.rows) for process in wanted], known.renamed)
@@ -198,22 +207,34 @@ def _copy_tls(where: Listen, folder: Path) -> str | None:
     return digest
 
 
-def _check(world: World, services: Services | None, gateways: int, wanted: Mapping[str, str]) -> None:
+def _systems(scenario: Scenario, services: Services | None) -> dict[str, System]:
+    """What policies of requests and of orchestration begin with, of those that there are."""
+    what = decided_on(scenario, services)
+    found = {} if services is None else {"requests": services.system}
+    return found if what is None else {**found, "orchestrate": what.system}
+
+
+def _check(
+    world: World,
+    services: Services | None,
+    gateways: int,
+    wanted: Mapping[str, str],
+    systems: Mapping[str, System],
+) -> None:
     """Few enough processes for one machine, and policies that fit the services.
 
     Raises:
         ScenarioError: too many processes.
         PolicyError: a policy of the services cannot be loaded, or is for others.
     """
-    workers = world.workers + (int(services.system.initial.sum()) if services is not None else 0)
+    workers = int(world.at_first.sum()) + (int(services.system.initial.sum()) if services is not None else 0)
     if workers + gateways > MOST_PROCESSES:
         raise ScenarioError(
             f"workers: {workers} and {gateways} gateways are more than {MOST_PROCESSES} processes; "
             "use a smaller scenario, or --gateways 1"
         )
-    if services is not None:
-        for decision in OF_SERVICES:
-            _begun(decision, wanted[decision], services)
+    for decision, system in systems.items():
+        _begun(decision, wanted[decision], system)
 
 
 def replica(
@@ -227,13 +248,13 @@ def replica(
     return Process(f"{service}@{node}#{number}", "replica", port, {**settings, **more}, _core(n + number))
 
 
-def _begun(decision: str, name: str, services: Services) -> None:
+def _begun(decision: str, name: str, system: System) -> None:
     """See that a policy can be used with services.
 
     Raises:
         PolicyError: it cannot.
     """
-    begin(load(decision, name, BEGIN_S), services.system, Key(0))
+    begin(load(decision, name, BEGIN_S), system, Key(0))
 
 
 def policies_left(folder: Path) -> dict[str, str]:
@@ -251,32 +272,45 @@ def policies_left(folder: Path) -> dict[str, str]:
     return found
 
 
-def _kept(store: Store, wanted: Collection[str], services: Services | None) -> dict[str, str]:
+def _kept(store: Store, wanted: Collection[str], systems: Mapping[str, System]) -> dict[str, str]:
     """Policies in use of the decisions that are wanted, where they still fit."""
     return {
         decision: name
         for decision, name in store.get(POLICIES, {}).items()
-        if decision in wanted and _fits(decision, name, services)
+        if decision in wanted and _fits(decision, name, systems.get(decision))
     }
 
 
-def _fits(decision: str, name: str, services: Services | None) -> bool:
-    """Whether a policy that is in use stays in use with these services."""
+def _fits(decision: str, name: str, system: System | None) -> bool:
+    """Whether a policy that is in use stays in use with this system."""
     try:
-        if services is not None and decision in OF_SERVICES:
-            _begun(decision, name, services)
+        if system is not None:
+            _begun(decision, name, system)
     except PolicyError:
         return False
     return True
 
 
-def _replicas(store: Store, services: Services | None, kinds: Mapping[str, dict[str, Any]]) -> list[Process]:
+def _pooled(scenario: Scenario, services: Services | None, workers: Sequence[Process]) -> Floats:
+    """(N, 2) memory and cores that workers which come and go hold of nodes now."""
+    nodes = () if services is None else services.nodes
+    held = np.zeros((len(nodes), 2))
+    for worker, process in zip(scenario.topology.workers, workers, strict=True):
+        if worker.pool is not None and process.wanted and worker.node in nodes:
+            needs = scenario.catalog.variant(worker.variant).resources
+            held[nodes.index(worker.node)] += needs.memory_bytes, needs.cpu_cores
+    return held
+
+
+def _replicas(
+    store: Store, services: Services | None, kinds: Mapping[str, dict[str, Any]], pooled: Floats
+) -> list[Process]:
     """Replicas that are wanted already and still fit; the first ones of services that have none."""
     if services is None:
         return []
     store.put("services", {name: kinds[name] for name in services.names})
     needs, total = services.system.replica_holds, services.system.node_has
-    left = total.copy()
+    left = total - pooled
     kept: list[Process] = []
     for running in store.processes("replica"):
         old, place = running.process, services.place(running.process.settings)
@@ -312,6 +346,11 @@ def _settings(variant: Variant, file: Path, emulation: Emulation) -> dict[str, A
         "profile": asdict(variant.profile) if emulation.on and split is None else None,
         "seed": emulation.seed,
     }  # fmt: skip
+
+
+def _starts(scenario: Scenario, worker: Worker) -> dict[str, float]:
+    """What gateways need to know of one that comes and goes: how long it takes to start."""
+    return {} if worker.pool is None else {"start_s": scenario.catalog.variant(worker.variant).start_s}
 
 
 def _file(variant: Variant, models: Path | None, folder: Path) -> Path:
@@ -356,17 +395,21 @@ class _Known:
     def _of(self, kind: str) -> list[Running]:
         return [running for running in self.rows.values() if running.process.kind == kind]
 
-    def worker(self, name: str, settings: Mapping[str, Any]) -> Process:
-        """A worker at the port and core, and with the draws, that it had; a new one takes what is free."""
+    def worker(self, worker: Worker, settings: Mapping[str, Any]) -> Process:
+        """A worker at the port and core, and with the draws, that it had; a new one takes what is free.
+
+        One that comes and goes is there as it was.
+        """
+        name = worker.name
         if name in self.rows:
             old = self.rows[name].process
-            entity = old.settings["entity"]
-            return Process(
-                name, "worker", old.port, {**settings, "entity": entity}, _still(old.cores, entity)
-            )
+            entity, wanted = old.settings["entity"], old.wanted or worker.pool is None
+            cores = _still(old.cores, entity)
+            return Process(name, "worker", old.port, {**settings, "entity": entity}, cores, wanted)
         entity = next(number for number in itertools.count() if number not in self._entities)
         self._entities.add(entity)
-        return Process(name, "worker", free_port(), {**settings, "entity": entity}, _core(entity))
+        cores = _core(entity)
+        return Process(name, "worker", free_port(), {**settings, "entity": entity}, cores, worker.at_first)
 
     def gateways(self, sites: Sequence[str], where: Listen, settings: Mapping[str, Any]) -> list[Process]:
         """Gateways for sites; those that are there keep theirs."""

@@ -1,9 +1,10 @@
-"""Replicas of services, live: every frame the replica policy says which come and go, on which nodes.
+"""Replicas of services and workers of pools, live: every frame the policy says which come and go, and where.
 
-What is wanted is in the store, one process for each replica, so the death of the controller at any moment
-loses nothing. A replica that is no longer wanted gets no more requests, and ends when every gateway says that
-it holds none there; until then adding one of its service keeps it. The memory of a node, less what its
-workers hold, is never exceeded: a replica holds its part until its process has ended.
+What is wanted is in the store, one process for each, so the death of the controller at any moment loses
+nothing. A replica that is no longer wanted gets no more requests, a worker no more streams, and those that it
+has move where others have room; it ends when every gateway says that it holds none there. Until then adding
+one of its kind keeps it. The memory of a node, less what workers that are there for good hold, is never
+exceeded: each holds its part until its process has ended.
 """
 
 import asyncio
@@ -35,10 +36,12 @@ from edgewise.core.orchestrate.core import (
 )
 from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTING
 from edgewise.model.orchestration import System
+from edgewise.model.pools import Orchestrated
 from edgewise.model.services import Services
 from edgewise.runtime.apart import load
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.controller.plan import MOST_PROCESSES, replica
+from edgewise.runtime.controller.pools_seen import PoolsSeen
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.store import SHADOWS, Running
 
@@ -47,6 +50,10 @@ FRAME, NEVER = "replicas_frame", -1  # the last in which it was decided, in the 
 STATES = {STARTING: "starting", READY: "ready", REMOVING: "removing", LEAVING: "leaving"}
 Ask = Callable[[str, str], Awaitable[list[dict[str, Any]]]]
 DONE = {StartReplica: "replica added", KeepReplica: "replica kept", EndReplica: "replica removed"}
+
+
+# Of a gateway without services.
+NOTHING: dict[str, Any] = {"replicas": {}, "services": {}, "cloud_delay_s": 0.0}
 
 
 class _Named:
@@ -79,7 +86,8 @@ class Replicas(LiveDecision):
     def __init__(self, plane: LivePlane, ask: Ask, ends: Callable[[str], bool]) -> None:
         super().__init__(plane, "orchestrate")
         self._ask, self._ends = ask, ends
-        self._of: Services | None = None  # whose core it is
+        self._of: Orchestrated | None = None  # whose core it is
+        self._pools = PoolsSeen()
         plane.replicas = self._told
         plane.carry_out |= dict.fromkeys(get_args(OrchestrateCommand), self._obey)
         self._seen: dict[str, dict[str, Any]] | None = None  # what gateways said last; None before they did
@@ -87,39 +95,52 @@ class Replicas(LiveDecision):
         self._frame: int | None = None
 
     def in_use(self, name: str) -> bool:
-        """Whether a gateway may still send requests to a replica, or waits for its answers."""
+        """Whether a gateway may still send to a replica or worker, or waits for its answers."""
         if self._seen is None:
             return True
-        views = [seen["replicas"][name] for seen in self._seen.values() if name in seen["replicas"]]
-        return not may_end((view["wanted"], view["held"]) for view in views)
+        return not may_end((view["wanted"], view["held"]) for view in self._views(name))
+
+    def comes_and_goes(self, name: str) -> bool:
+        """Whether it is a worker of a pool."""
+        what = self.plane.orchestrated
+        return what is not None and any(name in workers for workers in what.workers)
 
     async def step(self, now_s: float) -> None:
         """One pass: forget replicas that ended, ask the gateways, and in a new frame the policy."""
-        services, rows = self.plane.services, self.store.processes("replica")
-        if services is None and not rows:
+        services, rows, what = self.plane.services, self.store.processes("replica"), self.plane.orchestrated
+        if what is None and not rows:
             return
         for running in rows:
             if not running.process.wanted and running.handle is None:
                 self.store.forget(running.process.name)
-        seen = await self._ask("GET", "/v1/admin/replicas")
-        self._seen = {row["gateway"]: row["answer"] for row in seen if "replicas" in row["answer"]}
-        if services is None:
+        seen = {} if services is None and not rows else await self._answers("/v1/admin/replicas", "replicas")
+        pools = await self._answers("/v1/admin/pools", "workers") if what and what.workers else {}
+        self._seen = {gateway: NOTHING | seen.get(gateway, {}) for gateway in seen | pools}
+        self._pools.hear(pools)
+        if what is None:
             return
-        frame = int(now_s / services.spec.frame_s)
+        frame = int(now_s / what.frame_s)
         if self._frame is None and self._seen:
             self._frame = NEVER
             if self.store.get(FRAME) is not None:  # a controller that starts again does not repeat a frame,
                 self._frame = frame  # nor count what came before
-                self._new_arrivals(services)
+                self._new_arrivals(what)
+                self._pools.counted(what)
         if frame != self._frame and self._seen:
             self._frame = frame
             self.store.put(FRAME, frame)
             self.plane.listen(now_s)
-            self.plane.tell(self._counted(services), now_s)
-            core, frame_s = self._core_of(services), now_s - float(self.store.get("began_s", 0.0))
+            for event in (self._counted(what), self._pools.counted(what)):
+                self.plane.tell(event, now_s)
+            core, frame_s = self._core_of(what), now_s - float(self.store.get("began_s", 0.0))
             changes = await asyncio.to_thread(core.question(frame_s))  # jobs go on meanwhile
             if self.plane.cores.get("orchestrate") is core:
                 self.plane.tell(FrameBegan(frame_s, changes), now_s)
+
+    async def _answers(self, path: str, key: str) -> dict[str, Any]:
+        """What gateways say, by name; those that know nothing of it are left out."""
+        rows = await self._ask("GET", path)
+        return {row["gateway"]: row["answer"] for row in rows if key in row["answer"]}
 
     # the core
 
@@ -136,28 +157,30 @@ class Replicas(LiveDecision):
 
     def _told(self) -> tuple[OrchestrateCore, list[ReplicaSeen]] | None:
         """The core, and what it should know of replicas; see `LivePlane.replicas`."""
-        services = self.plane.services
-        if services is None:
+        what, services = self.plane.orchestrated, self.plane.services
+        if what is None:
             self.plane.cores.pop("orchestrate", None)
             return None
-        return self._core_of(services), list(self._replicas(services))
+        replicas = [] if services is None else self._replicas(services)
+        return self._core_of(what), [*replicas, *self._workers(what)]
 
-    def _core_of(self, services: Services) -> OrchestrateCore:
+    def _core_of(self, what: Orchestrated) -> OrchestrateCore:
         """The core in the plane, which asks the policies in use."""
         core: OrchestrateCore | None = self.core
-        system = services.system
+        system = what.system
         name = self.store.policy("orchestrate") or policies.USUAL["orchestrate"]
-        if core is None or self._of is not services:
+        if core is None or self._of is not what:
             ledger, policy, guard = self.plane.ledger, self._named(name, system), self.guard(name)
-            most = services.spec.nodes_per_frame
-            core = OrchestrateCore(system, services.holds, policy, ledger, services.nodes, guard, most)
-            self.core, self._of = core, services
+            core = OrchestrateCore(
+                system, what.holds, policy, ledger, what.nodes, guard, what.most_nodes, what.pools
+            )
+            self.core, self._of = core, what
         self.plane.cores["orchestrate"] = core
         if core.policy.name != name:
             core.policy, core.guard = self._named(name, system), self.guard(name)
         watching = self.store.policy("orchestrate", SHADOWS)
         if watching != (core.shadow.policy.name if core.shadow is not None else ""):
-            guard, said = self.guard(watching, shadow=True), partial(_said, services, core)
+            guard, said = self.guard(watching, shadow=True), partial(_said, what, core)
             core.shadow = Shadow(self._named(watching, system), guard, said) if watching else None
         return core
 
@@ -172,6 +195,15 @@ class Replicas(LiveDecision):
             assert place is not None  # `_rows` leaves out the others
             yield self._known(running, *place)
 
+    def _workers(self, what: Orchestrated) -> Iterator[ReplicaSeen]:
+        """Those of pools that are wanted, or have a process still."""
+        rows = {running.process.name: running for running in self.store.processes("worker")}
+        for p, names in enumerate(what.workers):
+            for running in (rows[name] for name in names if name in rows):
+                if running.process.wanted or running.handle is not None:
+                    n = what.nodes.index(running.process.settings["node"])
+                    yield self._known(running, n, what.pools.first + p)
+
     def _known(self, running: Running, n: int, s: int) -> ReplicaSeen:
         name, handle = running.process.name, running.handle
         started = handle is not None
@@ -180,20 +212,22 @@ class Replicas(LiveDecision):
             started and self._ends(str(handle)), self._held(name),
         )  # fmt: skip
 
-    def _counted(self, services: Services) -> RequestsCounted:
-        """What gateways counted since the last frame."""
+    def _counted(self, what: Orchestrated) -> RequestsCounted:
+        """What gateways counted of requests since the last frame."""
+        services = self.plane.services
         wanted = sum(running.process.wanted for running in self.store.processes())
         delay_s = float(np.mean([each["cloud_delay_s"] for each in (self._seen or {}).values()]))
-        most = MOST_PROCESSES - wanted
-        return RequestsCounted(self._new_arrivals(services), delay_s, services.service_s, most)
+        service_s = np.zeros(0) if services is None else services.service_s
+        return RequestsCounted(self._new_arrivals(what), delay_s, service_s, MOST_PROCESSES - wanted)
 
-    def _new_arrivals(self, services: Services) -> Ints:
+    def _new_arrivals(self, what: Orchestrated) -> Ints:
         """(S,) requests that came since the last frame, of all gateways."""
-        found = np.zeros(len(services.names), dtype=np.int64)
+        names = what.names[: what.pools.first]
+        found = np.zeros(len(names), dtype=np.int64)
         for gateway, seen in (self._seen or {}).items():
             totals = {name: row["arrived"] for name, row in seen["services"].items()}
             before = self._arrived.get(gateway, {})
-            for s, name in enumerate(services.names):
+            for s, name in enumerate(names):
                 new, old = totals.get(name, 0), before.get(name, 0)
                 found[s] += new - old if new >= old else new  # it counts from 0 after a restart
             self._arrived[gateway] = totals
@@ -207,11 +241,17 @@ class Replicas(LiveDecision):
             case StartReplica(n, s):
                 assert self._of is not None  # whose core says so
                 name = self._start(self._of, n, s)
+                if not name:
+                    return
             case KeepReplica(name) | EndReplica(name):
                 self.store.set_wanted(name, isinstance(command, KeepReplica))
         log.info(DONE[type(command)], extra={"who": name})
 
-    def _start(self, services: Services, n: int, s: int) -> str:
+    def _start(self, what: Orchestrated, n: int, s: int) -> str:
+        if s >= what.pools.first:
+            return self._want_worker(what, n, s - what.pools.first)
+        services = self.plane.services
+        assert services is not None  # whose it is
         with self.store.at_once():  # a change of the scenario writes down others, and finds these
             taken = {running.process.name for running in self.store.processes()}
             template = self.store.get("services")[services.names[s]]
@@ -219,18 +259,33 @@ class Replicas(LiveDecision):
             self.store.add(made)
         return made.name
 
+    def _want_worker(self, what: Orchestrated, n: int, p: int) -> str:
+        """A worker of a pool on a node, that is not there; "" where all have a process still."""
+        rows = {running.process.name: running for running in self.store.processes("worker")}
+        for name in what.workers[p]:
+            running = rows.get(name)
+            free = running is not None and not running.process.wanted and running.handle is None
+            if free and running is not None and running.process.settings["node"] == what.nodes[n]:
+                self.store.set_wanted(name, True)
+                return name
+        return ""
+
     # what is known
 
     def _rows(self, services: Services) -> list[Running]:
         """Replicas of these services."""
         return [r for r in self.store.processes("replica") if services.place(r.process.settings)]
 
+    def _views(self, name: str) -> list[dict[str, Any]]:
+        """A replica or worker as each gateway that knows it sees it."""
+        seen = [each["replicas"] for each in (self._seen or {}).values()]
+        return [rows[name] for rows in (*seen, *self._pools.workers) if name in rows]
+
     def _held(self, name: str) -> int:
-        views = [seen["replicas"].get(name) for seen in (self._seen or {}).values()]
-        return sum(view["held"] for view in views if view is not None)
+        return sum(view["held"] for view in self._views(name))
 
     def _is_up(self, name: str) -> bool:
-        return any(seen["replicas"].get(name, {}).get("up", False) for seen in (self._seen or {}).values())
+        return any(view.get("up", False) for view in self._views(name))
 
     def describe(self, running: Running) -> dict[str, Any]:
         """Service, node, state and requests of a replica."""
@@ -269,14 +324,14 @@ class Replicas(LiveDecision):
         return {"services": found}
 
 
-def _said(services: Services, core: OrchestrateCore, numbers: Ints) -> dict[Hashable, str]:
+def _said(what: Orchestrated, core: OrchestrateCore, numbers: Ints) -> dict[Hashable, str]:
     """What becomes of each replica; of those that are added alike, of the first, the second and so on."""
     found: dict[Hashable, str] = {}
     seen: Counter[OrchestrateCommand] = Counter()
     for command in core.carried_out(numbers):
         said = DONE[type(command)]
         if isinstance(command, StartReplica):
-            said = f"{services.names[command.service]} added on {services.nodes[command.node]}"
+            said = f"{what.names[command.service]} added on {what.nodes[command.node]}"
         found[command, seen[command]] = said
         seen[command] += 1
     return found

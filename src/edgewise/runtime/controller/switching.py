@@ -22,7 +22,6 @@ from edgewise.errors import ProtocolError, RunError
 from edgewise.runtime import clock, http
 from edgewise.runtime.compiling import compiled, try_out_here
 from edgewise.runtime.controller.live_plane import LiveDecision
-from edgewise.runtime.controller.plan import OF_SERVICES
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.gateway.admin import (
     COMPILING,
@@ -118,12 +117,15 @@ class Switching:
 
     def _lacking(self, decision: str) -> str:
         """Why there is nothing to decide in this scenario; "" where there is."""
-        services = self.replicas.plane.services is not None
+        plane = self.replicas.plane
+        has_services, orchestrated = plane.services is not None, plane.orchestrated is not None
         there = {
             "split": (bool(self._splits()), NO_SPLIT),
-            "place": (self.replicas.plane.has_pipelines, NO_PIPELINES),
+            "place": (plane.has_pipelines, NO_PIPELINES),
+            "requests": (has_services, NO_SERVICES),
+            "orchestrate": (orchestrated, NO_SERVICES),
         }
-        has, why = (services, NO_SERVICES) if decision in OF_SERVICES else there.get(decision, (True, ""))
+        has, why = there.get(decision, (True, ""))
         return "" if has else why
 
     def _splits(self) -> list[str]:
@@ -146,9 +148,10 @@ class Switching:
         if name:
             world = world_of(self.store.file.parent)[1]
             wanted, services = (decision, name), self.replicas.plane.services
-            await compiled([wanted], world, services, lambda: operation.enter(COMPILING))
+            decided = self.replicas.plane.orchestrated
+            await compiled([wanted], world, services, lambda: operation.enter(COMPILING), decided)
             if here is not None:
-                await asyncio.to_thread(try_out_here, wanted, world, services)
+                await asyncio.to_thread(try_out_here, wanted, world, services, decided)
         operation.enter(SWITCHING)
         if here is not None:
             await here.take(name, what)

@@ -5,6 +5,7 @@ PUT  /v1/admin/policies/{decision}   {"policy": name}: switch; bindings stay
 GET  /v1/admin/shadows/{decision}    what a second policy would have done
 PUT  /v1/admin/shadows/{decision}    {"policy": name}: begin anew; {"policy": ""}: end
 GET  /v1/admin/replicas              totals of services, and each replica's state and requests
+GET  /v1/admin/pools                 of workers that come and go: each one's state and streams, what was asked
 GET  /v1/admin/operations[/{id}]     how far a switch is; PUT answers 202 and says where to ask
 GET  /v1/admin/workers               each worker's address, state and load
 PUT  /v1/admin/workers/{name}        {"url": …, "model": …, "token": …}: any Open Inference Protocol server;
@@ -217,6 +218,9 @@ def _admin(gateway: Gateway, request: http.HttpRequest, rest: list[str]) -> http
             return _move(gateway, name, request.body)
         case "GET", ["replicas"]:
             return http.as_json(_services(gateway).core.report())
+        case "GET", ["pools"]:
+            wanted, up = ([getattr(each, what) for each in gateway.upstreams] for what in ("wanted", "up"))
+            return http.as_json(gateway.session.pools(wanted, up))
         case "POST", ["drain"]:
             gateway.draining = True
             return http.as_json({"draining": True})

@@ -48,6 +48,7 @@ class Upstream:
         model: name of its model in its own URLs.
     Attributes:
         up: whether it is thought to answer.
+        wanted: whether new streams may go there; False: it is to go once it has none.
         silent: its last health check had no answer at all, and nobody refused the connection either: what
             is under way there may never be answered.
         refuses: whether it answers, and does not take our token.
@@ -57,6 +58,7 @@ class Upstream:
     def __init__(self, client: http.Client, model: str) -> None:
         self.client, self.model = client, model
         self.up, self.silent, self.refuses = True, False, False
+        self.wanted = True
         self.queued: int | None = None
         self._misses = 0
         self._path = f"{http.QUERIES}{quote(model, safe='')}"
@@ -95,7 +97,9 @@ class Upstream:
 
     def moved(self, client: http.Client, model: str) -> "Upstream":
         """The worker at another address, or with another name of its model."""
-        return Upstream(client, model)
+        fresh = Upstream(client, model)
+        fresh.wanted = self.wanted
+        return fresh
 
     async def _takes_binary(self, timeout_s: float) -> bool:
         """Whether the server lists the extension; one that lists none at all is believed to."""

@@ -16,6 +16,7 @@ opened by the first and closed when idle. Beyond the declared rate of a stream i
 import asyncio
 import itertools
 import logging
+import math
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 
@@ -101,6 +102,8 @@ class Gateway:
     def __post_init__(self) -> None:
         pairs = zip(self.clients, self.models, strict=True)
         self.upstreams = [Upstream(client, model) for client, model in pairs]
+        for target, there in zip(self.upstreams, self.session.world.at_first.tolist(), strict=True):
+            target.up = target.wanted = there
         self.metrics = GatewayMetrics(self.session, self.upstreams)
         self._tasks = frozenset(self.session.world.task_names)
         if self.name is not None:
@@ -193,11 +196,25 @@ class Gateway:
             return
         self.upstreams[worker].up = up
         log.warning("worker %s", "up" if up else "down", extra=where_is(self.session.world, worker))
-        self.session.worker_changed(worker, up)
+        self.session.worker_changed(worker, up, drains=up and not self.upstreams[worker].wanted)
         if self.granting is not None:
             self.granting.settle_all()
         if not up and self.upstreams[worker].silent:
             self.upstreams[worker].client.abort()  # last: what was under way there goes elsewhere at once
+
+    def want(self, worker: int, wanted: bool, start_s: float) -> None:
+        """A worker is to go once it has no streams, or is to come, and takes so long to start, or stays."""
+        target = self.upstreams[worker]
+        if target.wanted == wanted:
+            return
+        target.wanted = wanted
+        log.info("worker wanted" if wanted else "worker drains", extra=where_is(self.session.world, worker))
+        if target.up:
+            self.session.worker_changed(worker, wanted, drains=not wanted)
+        else:
+            self.session.worker_changed(worker, False, ready_s=start_s if wanted else math.inf)
+        if self.granting is not None:
+            self.granting.settle_all()
 
     def move(self, worker: int, url: str, model: str, token: str | None = None) -> None:
         """Take another server for a worker from now on; ValueError where the address is none."""

@@ -27,6 +27,8 @@ from edgewise.core.world import World
 from edgewise.model.work import Stream
 from edgewise.runtime.apart import PolicyApart
 from edgewise.runtime.faults import Faults
+from edgewise.runtime.gateway import demand
+from edgewise.runtime.gateway.demand import Demand
 from edgewise.runtime.gateway.needs import RULES, StreamRules
 
 OUTCOMES = ("ok", "failed", "rejected", "excess")
@@ -67,6 +69,7 @@ class Session:
         clock: seconds since the session began.
         rules: for streams.
         process: its name, in what is said of its policies.
+        pool_of: (W,) pool of each worker, -1 of one that is there for good; None: all are.
     Attributes:
         faults: of the policies that decide in this process.
         totals: queries by task and outcome.
@@ -81,7 +84,9 @@ class Session:
         clock: Callable[[], float],
         rules: StreamRules = RULES,
         process: str = "gateway",
+        pool_of: Ints | None = None,
     ) -> None:
+        self.demand = Demand(world, np.full(world.workers, -1) if pool_of is None else pool_of)
         self.world, self.seed, self.clock, self.rules = world, seed, clock, rules
         self.faults = Faults(process)
         guard = self.guard("dispatch", policy)
@@ -102,7 +107,9 @@ class Session:
         """Ask the core to serve a stream; its id must be new. It keeps `worker` where it still fits."""
         bucket = self._buckets.opened(_kind(stream), stream.rate_qps, self.clock())
         self.served[stream.id] = Served(stream, bucket, owner)
-        return self._carry_out(self.core.handle(events.StreamOpened(self.clock(), stream, worker)))
+        commands = self._carry_out(self.core.handle(events.StreamOpened(self.clock(), stream, worker)))
+        self.demand.came(self.core, stream)
+        return commands
 
     def close_stream(self, stream_id: int, reason: str | None = None) -> list[Command]:
         """Return a stream's capacity.
@@ -171,6 +178,10 @@ class Session:
         """Time that a policy of this process has for an answer."""
         return float(getattr(self.rules.budgets_s, decision))
 
+    def pools(self, wanted: Sequence[bool], up: Sequence[bool]) -> dict[str, Any]:
+        """What streams ask of pools of workers, and how these are, see `Demand.report`."""
+        return self.demand.report(self.core, self._in_flight, wanted, up)
+
     @property
     def in_flight(self) -> Floats:
         """(W,) queries and requests sent to each worker and not yet answered."""
@@ -180,9 +191,13 @@ class Session:
         """A window began."""
         return self._carry_out(self.core.handle(events.Tick(self.clock())))
 
-    def worker_changed(self, worker: int, up: bool) -> list[Command]:
-        """A worker was seen to go down or come up; its streams move."""
-        return self._carry_out(self.core.handle(events.WorkerChanged(self.clock(), worker, up)))
+    def worker_changed(
+        self, worker: int, up: bool, drains: bool = False, ready_s: float = math.inf
+    ) -> list[Command]:
+        """A worker was seen to go down or come up, or is to go, or will be up in `ready_s`; streams move."""
+        now_s = self.clock()
+        changed = events.WorkerChanged(now_s, worker, up and not drains, drains, now_s + ready_s)
+        return self._carry_out(self.core.handle(changed))
 
     def sample(
         self,
@@ -255,6 +270,7 @@ class Session:
         if served is None:
             return  # its stream was closed long ago
         in_time = there_s is not None and delay_s <= served.stream.deadline_s
+        self.demand.judged(worker, in_time)
         self._count(served, "ok" if in_time else "failed")
         if there_s is not None:
             served.answered += 1
@@ -360,9 +376,11 @@ def rehearse(policy: DispatchPolicy, world: World) -> None:
         *(events.StreamOpened(0.0, stream) for stream in (served, refused)), events.Tick(0.0),
         events.ReservedElsewhere(0.0, 0, 0.0),
         *(events.WorkerChanged(0.0, worker, up) for up in (False, True) for worker in range(world.workers)),
+        *(events.WorkerChanged(0.0, 0, up, drains=not up) for up in (False, True)),
     )  # fmt: skip
     for event in script:
         core.handle(event)
+    demand.rehearse(core, served)
     grants.rehearse(core, refused.id)
     for stream in (served, refused):
         core.handle(events.StreamClosed(0.0, stream.id))

@@ -1,0 +1,179 @@
+"""Workers of streams that come and go, live: started, drained and killed under load, without a lost query."""
+
+import asyncio
+import json
+import os
+import signal
+
+import pytest
+from running_system import System, infer_until, open_stream, small_scenario
+
+from edgewise.model.scenario import parse_scenario
+from edgewise.runtime.reaching import ask, client_to
+
+pytestmark = pytest.mark.live
+# A file: so many workers on the first node as another file says.
+TOLD = """
+from pathlib import Path
+from edgewise.core.orchestrate import AddReplica, RemoveReplica
+
+class Told:
+    name, decision = "told", "orchestrate"
+
+    def reset(self, world, key):
+        pass
+
+    def decide(self, view):
+        want = int(Path({file!r}).read_text())
+        have = int((view.ready + view.starting - view.removing)[1].sum())
+        return [AddReplica(0, 0)] * (want - have) + [RemoveReplica(0, 0)] * (have - want)
+"""
+
+
+def pooled(gateways):
+    """One worker near, of up to three; none far."""
+    plain = small_scenario(workers=2, gateways_sites=gateways)
+    data = plain.spec.model_dump(mode="json", exclude_unset=True)
+    data["window_s"] = 1
+    data["workers"] = [{"variant": "echo-cpu", "cluster": "near", "count": 1, "least": 0, "most": 3}]
+    return parse_scenario(data, "small")
+
+
+class Pool:
+    """A system with a pool, whose size a file says."""
+
+    def __init__(self, folder, gateways=2):
+        self.size, policy = folder / "size", folder / "told.py"
+        self.size.write_text("1")
+        policy.write_text(TOLD.format(file=str(self.size)))
+        given = {"orchestrate": f"{policy}:Told"}
+        self.system = System(folder / "system", pooled(gateways), given=given)
+
+    async def __aenter__(self):
+        self.system.start()
+        wanted = [row.process for row in self.system.store.processes() if row.process.wanted]
+        await asyncio.gather(*(self.system.answers(process) for process in wanted))
+        await self.up(1)
+        return self
+
+    async def __aexit__(self, *_):
+        self.system.stop()
+
+    def rows(self):
+        return {r.process.name: r for r in self.system.store.processes("worker")}
+
+    def running(self):
+        return [name for name, row in self.rows().items() if row.handle is not None]
+
+    def wanted(self):
+        return [name for name, row in self.rows().items() if row.process.wanted]
+
+    async def until(self, true, what, patience_s=60.0):
+        for _ in range(int(patience_s / 0.05)):
+            if true():
+                return
+            await asyncio.sleep(0.05)
+        rows = [(name, row.process.wanted, row.handle) for name, row in self.rows().items()]
+        raise AssertionError(f"never: {what}; {rows}")
+
+    async def up(self, count):
+        """So many workers are up for every gateway."""
+        for g in range(2):
+            for _ in range(1200):
+                views = (await self.admin(g))["workers"].values()
+                if sum(view["up"] and view["wanted"] for view in views) == count:
+                    break
+                await asyncio.sleep(0.05)
+            else:
+                raise AssertionError(f"never {count} up: {views}")
+
+    async def admin(self, g):
+        store = self.system.store
+        client = client_to(self.system.of(f"gateway-{g}").process, store, store.secret("operator"))
+        answer = await ask(client, "GET", "/v1/admin/pools", patience_s=30)
+        client.close()
+        return json.loads(answer.body)
+
+
+class Load:
+    """Clients that send all the time."""
+
+    def __init__(self, pool):
+        self.pool, self.until, self.tasks, self.clients = pool, asyncio.Event(), [], []
+
+    async def open(self, g, **changes):
+        client = self.pool.system.gateway(g)
+        status, answer = await open_stream(client, **changes)
+        if status == 201:
+            self.clients.append(client)
+            self.tasks.append(asyncio.create_task(infer_until(client, answer["stream"], self.until, 0.05)))
+        else:
+            client.close()
+        return status, answer
+
+    async def close(self):
+        self.until.set()
+        statuses = [status for each in await asyncio.gather(*self.tasks) for status in each]
+        for client in self.clients:
+            client.close()
+        return statuses
+
+
+def test_a_pool_grows_and_shrinks_under_load_without_a_lost_query(tmp_path):
+    asyncio.run(grows(tmp_path))
+
+
+async def grows(tmp_path):
+    async with Pool(tmp_path) as pool:
+        load = Load(pool)
+        for k in range(8):
+            status, answer = await load.open(k % 2, rate_qps=20)
+            assert status == 201, answer
+        status, answer = await load.open(0, rate_qps=100)
+        assert status == 409 and "capacity" in answer["reason"]
+        pool.size.write_text("2")
+        await pool.up(2)
+        status, big = await load.open(0, rate_qps=150)
+        assert status == 201, answer
+        pool.size.write_text("1")
+        await pool.until(lambda: len(pool.wanted()) == 1, "one is to go")
+        (goes,) = set(pool.running()) - set(pool.wanted())
+        await asyncio.sleep(2.5)
+        assert goes in pool.running(), "310 of 200 queries/s: what nobody else has room for stays"
+        big_client = pool.system.gateway(0)
+        await ask(big_client, "DELETE", f"/v1/streams/{big['stream']}", patience_s=30)
+        big_client.close()
+        await pool.until(lambda: goes not in pool.running(), "it ends once it is empty")
+        statuses = await load.close()
+        lost = [status for status in statuses if status not in (200, 404)]
+        assert len(statuses) > 100 and not lost, lost
+        assert pool.running() == pool.wanted()
+
+
+def test_one_that_drains_or_starts_is_killed(tmp_path):
+    asyncio.run(killed(tmp_path))
+
+
+async def killed(tmp_path):
+    async with Pool(tmp_path) as pool:
+        load = Load(pool)
+        pool.size.write_text("2")
+        await pool.until(lambda: len(pool.running()) == 2, "a second one has a process")
+        (first,) = [name for name, row in pool.rows().items() if row.process.settings["entity"] == 0]
+        (second,) = set(pool.running()) - {first}
+        os.kill(pool.system.pid(second), signal.SIGKILL)  # while it starts
+        await pool.up(2)
+        for k in range(8):
+            status, answer = await load.open(k % 2, rate_qps=30)
+            assert status == 201, answer
+        pool.size.write_text("1")
+        await pool.until(lambda: len(pool.wanted()) == 1, "one is to go")
+        (goes,) = set(pool.running()) - set(pool.wanted())
+        os.kill(pool.system.pid(goes), signal.SIGKILL)  # it has what the other has no room for
+        await pool.until(lambda: goes not in pool.running(), "it is not started again")
+        pool.size.write_text("2")
+        await pool.up(2)
+        await asyncio.sleep(1.5)
+        statuses = await load.close()
+        answered = statuses.count(200)
+        assert answered > 100 and set(statuses) <= {200, 409, 503}, set(statuses)
