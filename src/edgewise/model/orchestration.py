@@ -96,18 +96,21 @@ class Pools(NamedTuple):
 
     Attributes:
         first: column of the first.
-        least, most: (P,) workers that there may be. capacity_qps: (P,) C_v.
-        may: (N, P) which nodes may have some.
+        least, most: (P,) workers that there may be. capacity_qps: (P,) C_v. start_s: (P,) from the image's
+            last byte to a new one's first answer.
+        may: (N, S) which nodes may have some of a service or pool.
     """
 
     first: int
     least: Ints
     most: Ints
     capacity_qps: Floats
+    start_s: Floats
     may: Bools
 
 
 def no_pools(system: System) -> Pools:
     """Services of requests alone."""
     none = np.zeros(0, dtype=np.int64)
-    return Pools(system.services, none, none, np.zeros(0), np.zeros((system.nodes, 0), dtype=np.bool_))
+    may = np.ones((system.nodes, system.services), dtype=np.bool_)
+    return Pools(system.services, none, none, np.zeros(0), np.zeros(0), may)

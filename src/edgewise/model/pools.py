@@ -5,7 +5,7 @@ A pool is a column behind the services', and its workers are its replicas. Forbi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.model.orchestration import Pools, System, no_pools
 from edgewise.model.services import DISK_BYTES, Services, free_of, site_of, ways_to
-from edgewise.model.topology import Resources, Topology, Variant
+from edgewise.model.topology import Node, Resources, Topology, Variant
 from edgewise.model.work import variant_holds
 
 if TYPE_CHECKING:
@@ -63,18 +63,25 @@ def orchestrated(scenario: Scenario, services: Services | None) -> Orchestrated:
     topology, catalog = scenario.topology, scenario.catalog
     system = bare_system(scenario) if services is None else services.system
     nodes = tuple(n.name for n in topology.nodes) if services is None else services.nodes
+    used = {node for pool in topology.pools for node in pool.nodes}
+    more = [node for node in topology.nodes if node.name in used - set(nodes)]  # of the cloud
+    system, nodes = _with_nodes(system, scenario, more), (*nodes, *(node.name for node in more))
     names, holds = ((), ()) if services is None else (services.names, services.holds)
     variants = [catalog.variant(pool.variant) for pool in topology.pools]
     workers = tuple(tuple(w.name for w in topology.workers if w.pool == p.name) for p in topology.pools)
     number = {pool.name: p for p, pool in enumerate(topology.pools)}
-    may = [[node in pool.nodes for pool in topology.pools] for node in nodes]
+    may = np.zeros((len(nodes), system.services + len(variants)), dtype=np.bool_)
+    may[: len(nodes) - len(more), : system.services] = True
+    for p, pool in enumerate(topology.pools):
+        may[[nodes.index(node) for node in pool.nodes], system.services + p] = True
     most = [min(pool.most, len(mine)) for pool, mine in zip(topology.pools, workers, strict=True)]
     pools = Pools(
         first=system.services,
         least=np.array([pool.least for pool in topology.pools], dtype=np.int64),
         most=np.array(most, dtype=np.int64),
         capacity_qps=np.array([variant.capacity_qps for variant in variants]),
-        may=np.array(may, dtype=np.bool_).reshape(len(nodes), len(variants)),
+        start_s=np.array([variant.start_s for variant in variants]),
+        may=may,
     )
     return Orchestrated(
         system=_with_pools(system, topology, nodes, variants),
@@ -138,6 +145,31 @@ def bare_system(scenario: Scenario) -> System:
         service_deviation=0.0,
         returns_cpu=True,
         drops=False,
+    )
+
+
+def _with_nodes(system: System, scenario: Scenario, more: Sequence[Node]) -> System:
+    """With nodes of the cloud, beside the station that is all of it: for pools alone."""
+    if not more:
+        return system
+    ways = ways_to(scenario.topology, [node.cluster for node in more])
+    free = free_of(more, scenario.catalog, scenario.topology)
+    disks = np.array([node.resources.storage_bytes or DISK_BYTES for node in more])
+    last = int(system.first_machine[-1])
+    delay_s, rate_bps, deviation_s = (
+        np.ascontiguousarray(np.concatenate([old, new], axis=1))
+        for old, new in zip((system.delay_s, system.rate_bps, system.deviation_s), ways, strict=True)
+    )
+    return system._replace(
+        site_of=np.concatenate([system.site_of, ways[0].argmin(axis=0)]),
+        first_machine=np.concatenate([system.first_machine, last + 1 + np.arange(len(more))]),
+        cpu_cores=np.concatenate([system.cpu_cores, free[:, 0]]),
+        memory_bytes=np.concatenate([system.memory_bytes, free[:, 1]]),
+        disk_bytes=np.concatenate([system.disk_bytes, disks]),
+        initial=np.concatenate([system.initial, np.zeros((len(more), system.services), dtype=np.int64)]),
+        delay_s=delay_s,
+        rate_bps=rate_bps,
+        deviation_s=deviation_s,
     )
 
 

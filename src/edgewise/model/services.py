@@ -119,7 +119,7 @@ def cloud_workers(
     """(V,) workers of each variant in the cloud that requests meet; none where they meet a pool."""
     there = {node.name for node in topology.nodes if node.cluster == spec.cloud}
     named = spec.cloud_has != "pool"
-    mine = [worker for worker in topology.workers if named and worker.node in there]
+    mine = [worker for worker in topology.for_good if named and worker.node in there]
     return tuple(tuple(w.name for w in mine if w.variant == variant) for variant in variants)
 
 

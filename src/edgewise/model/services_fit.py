@@ -72,6 +72,10 @@ def _check_variant(
         problems.append(f"{where}: {name!r} is also a task; rename one, for clients name either in a URL")
     places = {node.name: node.cluster for node in topology.nodes}
     mine = [places[worker.node] for worker in topology.workers if worker.variant == name]
+    if any(pool.variant == name for pool in topology.pools):
+        problems.append(
+            f"{where}: workers of {name!r} come and go; leave their least and most out, replicas do that"
+        )
     if spec.cloud not in mine and spec.cloud_has != "pool":
         problems.append(
             f"{where}: no worker of {name!r} in the cloud; add {{variant: {name}, cluster: {spec.cloud}}}, "

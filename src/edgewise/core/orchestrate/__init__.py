@@ -73,7 +73,8 @@ MACHINE = np.dtype([("free_cpu_cores", "f8"), ("free_memory_bytes", "f8")])
 LAYER = np.dtype([("on_disk", "i8"), ("ready_s", "f8")])
 REFUSED = ("down", "late", "full", "link", "starting")  # why streams are, as far as workers can change it
 POOL = np.dtype(
-    [("service", "i8"), ("least", "i8"), ("most", "i8"), ("capacity_qps", "f8")]
+    [("service", "i8"), ("least", "i8"), ("most", "i8"), ("capacity_qps", "f8"), ("start_s", "f8")]
+    + [("streams", "i8")]
     + [(figure, "f8") for figure in ("load", "asked", "unserved", "in_time")]
     + [(f"refused_{why}", "i8") for why in REFUSED]
 )
@@ -105,12 +106,12 @@ class ReplicaView(NamedTuple):
             frame.
         pools: (W, P) `POOL` of streams' workers that come and go. service: their column of `replicas`, where
             so many are busy as the load of streams on a node fills, and so many wait in the cloud as what was
-            not served would fill. least, most: workers that there may be. capacity_qps:
-            C_v. load: of the streams that are bound, in workers' worth. Of those that workers of the pool
-            could have served: asked, load of those that came in the last frame; unserved, load of those that
-            were refused for good in it, or wait now; refused_…: how many these are, by reason. A stream that
-            several pools could serve counts for each. in_time: share of the queries of streams bound there; 1
-            where none were sent.
+            not served would fill. least, most: workers that there may be. capacity_qps: C_v. start_s: of a
+            new one, from its image to its first answer. streams: that are bound now, and load, of these, in
+            workers' worth. Of those that workers of the pool could have served: asked, load of those that
+            came in the last frame; unserved, load of those that were refused for good in it, or wait now;
+            refused_…: how many these are, by reason. A stream that several pools could serve counts for each.
+            in_time: share of the queries of streams bound there; 1 where none were sent.
     """
 
     world: Records
@@ -166,10 +167,10 @@ def new_view(
         records((worlds, pools.least.size), POOL),
     )
     view.replicas["may"] = 1
-    view.replicas["may"][:, 1:, pools.first :] = pools.may
+    view.replicas["may"][:, 1:] = pools.may
     view.pools["service"] = pools.first + np.arange(pools.least.size)
     view.pools["in_time"] = 1.0
-    for name in ("least", "most", "capacity_qps"):
+    for name in ("least", "most", "capacity_qps", "start_s"):
         view.pools[name] = getattr(pools, name)
     everything: Bools = system.needs_layer.max(axis=0, keepdims=True)
     on_disk = np.concatenate([everything, system.initial @ system.needs_layer > 0])

@@ -336,6 +336,9 @@ class OrchestrateCore:
         nodes["load"], nodes["busy"] = seen.load, np.minimum(nodes["ready"], np.ceil(seen.load - 1e-9))
         view.replicas["waiting"][0, 0, first:] = np.ceil(seen.unserved - 1e-9)
         view.pools["load"][0] = seen.load.sum(axis=0)
+        for each in self.replicas.values():
+            if each.service >= first:
+                view.pools["streams"][0, each.service - first] += each.held
         for name in ("asked", "unserved", "in_time"):
             view.pools[name][0] = getattr(seen, name)
         for k, why in enumerate(REFUSED):
@@ -441,10 +444,10 @@ class _Draft:
     def _may_have(self, n: int, s: int, more: int) -> bool:
         """Whether a pool may have one more or less, and there; a service of requests may always."""
         pools, p = self.core.pools, s - self.core.pools.first
-        if p < 0:
-            return True
+        if p < 0 or not pools.may[n, s]:
+            return bool(pools.may[n, s])
         count = sum(r.service == s and r.wanted for r in self.replicas.values()) + more
-        return bool(pools.may[n, p]) and (count <= pools.most[p] if more > 0 else count >= pools.least[p])
+        return bool(count <= pools.most[p] if more > 0 else count >= pools.least[p])
 
     def _at(self, n: int, s: int) -> list[ReplicaSeen]:
         return [r for r in self.replicas.values() if (r.node, r.service) == (n, s) and r.stays]
