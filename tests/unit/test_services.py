@@ -300,7 +300,7 @@ def test_the_view_sums_what_gateways_say(tmp_path):
     replicas._frame = 0
     asyncio.run(replicas.step(0.0))
     replicas.plane.listen(0.0)
-    replicas.plane.tell(replicas._counted(services), 0.0)
+    replicas.plane.tell(replicas._counted(replicas.plane.orchestrated), 0.0)
     core = replicas.plane.cores["orchestrate"]
     view = core.view(0.0)
     assert (view.busy[0, 1, CAMERA], view.waiting[0, 1, CAMERA], view.ready[0, 1, CAMERA]) == (1, 2, 1)
@@ -312,7 +312,7 @@ def test_the_view_sums_what_gateways_say(tmp_path):
     answers[0]["services"]["camera"]["arrived"] = 7
     answers[1]["services"]["camera"]["arrived"] = 1  # it was started anew
     asyncio.run(replicas.step(0.0))
-    assert replicas._new_arrivals(services).tolist() == [3, 0, 0]
+    assert replicas._new_arrivals(replicas.plane.orchestrated).tolist() == [3, 0, 0]
     found = replicas.report()
     assert found["services"][CAMERA]["nodes"]["west-0"]["ready"] == 1
     assert found["services"][CAMERA]["requests"]["arrived"] == 8
@@ -363,7 +363,7 @@ def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_
     store.put(FRAME, 10)
     asyncio.run(replicas.step(10 * frame_s))  # a controller that starts again does not repeat a frame
     assert placed(replicas, services).sum() == 3
-    assert replicas._new_arrivals(services).tolist() == [0, 0, 0]  # nor count what came before
+    assert replicas._new_arrivals(replicas.plane.orchestrated).tolist() == [0, 0, 0]  # nor count what came before
     asyncio.run(replicas.step(11 * frame_s))
     grown = placed(replicas, services)
     assert grown[:, CAMERA].sum() > 1
