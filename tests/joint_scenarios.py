@@ -376,3 +376,40 @@ def run_jobs(jobs: Sequence[DeferrableJob], left_over: Floats, slot_s: float, co
     plane = Plane(core.ledger, {"defer": core})
     JointClock([OtherWork(nodes, left_over, slot_s), part], plane, nodes).run()
     return part.outcome()
+
+
+SMALL = {"name": "small", "task": "detection", "accuracy": 30}
+OF_POOLS = {"resources": {"cpu_cores": 4, "memory_bytes": "4GB"}}
+SMALL_CPU = {
+    "name": "small-cpu", "model": "small", "resources": {"cpu_cores": 1, "memory_bytes": "1GB"},
+    "profile": {"fixed_s": "10ms"}, "capacity_qps": 50, "largest_bytes": "20kB", "start_s": 2,
+    "image_bytes": "20MB",
+}  # fmt: skip
+
+
+def pools(**changes: Any) -> dict[str, Any]:
+    """Two sites with two nodes each, and workers that come and go on both."""
+    return {
+        "name": "pools",
+        "duration_s": 120,
+        "window_s": 5,
+        "telemetry": {"period_s": 1, "lag_s": 0.1},
+        "catalog": {"models": [SMALL], "variants": [SMALL_CPU]},
+        "clusters": [
+            {"name": "near", "count": 2, "tier": 0, "nodes": [OF_POOLS | {"name": "node", "count": 2}]},
+            {"name": "far", "tier": 1, "nodes": [OF_POOLS | {"name": "far"}]},
+        ],
+        "sites": [{"name": "site", "count": 2, "cluster": "near"}],
+        "links": [
+            {"site": "*", "cluster": "*", "delay_s": "5ms", "bandwidth_bps": "100Mbps"},
+            {"site": "*", "cluster": "own", "delay_s": "1ms", "bandwidth_bps": "100Mbps"},
+        ],
+        "workers": [{"variant": "small-cpu", "cluster": "near", "count": 1, "least": 1, "most": 4}],
+        "streams": {
+            "applications": [
+                {"name": "slow", "task": "detection", "rate_qps": 10, "size_bytes": "10kB", "deadline_s": 30,
+                 "length_s": [5, 20], "min_accuracy": 20},
+            ],
+            "arrivals": {"clients_per_min": 20},
+        },
+    } | changes  # fmt: skip

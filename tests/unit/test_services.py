@@ -295,7 +295,6 @@ def test_the_view_sums_what_gateways_say(tmp_path):
         return [{"gateway": f"gateway-{k}", "answer": answer} for k, answer in enumerate(answers)]
 
     replicas, store, _ = controller(tmp_path, ask=ask)
-    services = replicas.plane.services
     store.started("camera@west-0#0", "1:1", 0)
     replicas._frame = 0
     asyncio.run(replicas.step(0.0))
@@ -363,7 +362,11 @@ def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_
     store.put(FRAME, 10)
     asyncio.run(replicas.step(10 * frame_s))  # a controller that starts again does not repeat a frame
     assert placed(replicas, services).sum() == 3
-    assert replicas._new_arrivals(replicas.plane.orchestrated).tolist() == [0, 0, 0]  # nor count what came before
+    assert replicas._new_arrivals(replicas.plane.orchestrated).tolist() == [
+        0,
+        0,
+        0,
+    ]  # nor count what came before
     asyncio.run(replicas.step(11 * frame_s))
     grown = placed(replicas, services)
     assert grown[:, CAMERA].sum() > 1

@@ -22,7 +22,7 @@ from edgewise.model.scenario import parse_scenario as parsed
 from edgewise.model.work import Stream
 from edgewise.sim.simulate import Simulation
 from edgewise.testing import small_world
-from joint_scenarios import each_query_ended_once
+from joint_scenarios import each_query_ended_once, pools
 
 STARTING = REASONS[Violation.STARTING]
 
@@ -102,43 +102,6 @@ def test_who_could_not_be_served_in_time_does_not_wait(make_core):
         core.handle(WorkerChanged(0.0, w, False, ready_s=4.0))
     (refuse,) = core.handle(StreamOpened(1.0, stream(0, deadline_s=1e-4)))
     assert refuse.reason != STARTING
-
-
-MODEL = {"name": "small", "task": "detection", "accuracy": 30}
-NODE = {"resources": {"cpu_cores": 4, "memory_bytes": "4GB"}}
-VARIANT = {
-    "name": "small-cpu", "model": "small", "resources": {"cpu_cores": 1, "memory_bytes": "1GB"},
-    "profile": {"fixed_s": "10ms"}, "capacity_qps": 50, "largest_bytes": "20kB", "start_s": 2,
-    "image_bytes": "20MB",
-}  # fmt: skip
-
-
-def pools(**changes):
-    """Two sites with two nodes each, and workers that come and go on both."""
-    return {
-        "name": "pools",
-        "duration_s": 120,
-        "window_s": 5,
-        "telemetry": {"period_s": 1, "lag_s": 0.1},
-        "catalog": {"models": [MODEL], "variants": [VARIANT]},
-        "clusters": [
-            {"name": "near", "count": 2, "tier": 0, "nodes": [NODE | {"name": "node", "count": 2}]},
-            {"name": "far", "tier": 1, "nodes": [NODE | {"name": "far"}]},
-        ],
-        "sites": [{"name": "site", "count": 2, "cluster": "near"}],
-        "links": [
-            {"site": "*", "cluster": "*", "delay_s": "5ms", "bandwidth_bps": "100Mbps"},
-            {"site": "*", "cluster": "own", "delay_s": "1ms", "bandwidth_bps": "100Mbps"},
-        ],
-        "workers": [{"variant": "small-cpu", "cluster": "near", "count": 1, "least": 1, "most": 4}],
-        "streams": {
-            "applications": [
-                {"name": "slow", "task": "detection", "rate_qps": 10, "size_bytes": "10kB", "deadline_s": 30,
-                 "length_s": [5, 20], "min_accuracy": 20},
-            ],
-            "arrivals": {"clients_per_min": 20},
-        },
-    } | changes  # fmt: skip
 
 
 def parse_scenario(data):

@@ -251,9 +251,9 @@ class WorkersPart(Bystander):
         return StreamsCounted(load, a.asked.copy(), a.unserved.copy(), self._in_time(), a.refused.copy())
 
     def _in_time(self) -> Any:
-        """(P,) share of the queries of streams that are or were bound to each pool last."""
+        """(P,) share of the queries that were sent, of streams that are or were bound to each pool last."""
         truth, pools = self._run.truth, self._what.pools.least.size
-        sent = np.stack([truth.ok, truth.ok + truth.failed + truth.rejected])
+        sent = np.stack([truth.ok, truth.ok + truth.failed])
         new, self._sent = sent - self._sent, sent
         pool = np.where(self._run.bound >= 0, self._what.pool_of[self._run.bound], -1)
         ok, all_ = (np.bincount(pool[pool >= 0], row[pool >= 0], pools) for row in new)

@@ -1,0 +1,199 @@
+"""Workers of streams that come and go, simulated and live: the controller hears and says the same.
+
+Controller and gateways are those of `edgewise up`, with their store, on one virtual clock; processes of
+workers, links and clients are played.
+"""
+
+import asyncio
+
+import numpy as np
+import pytest
+from ground import PlayedWorker
+from test_streams_physical import InOrder, client, gateway_of
+from virtual import BEGAN_UNIX_S, played
+
+from edgewise.core.orchestrate.core import FrameBegan, OrchestrateCore, StartReplica, StreamsCounted
+from edgewise.core.world import World
+from edgewise.model.pools import pool_of
+from edgewise.model.scenario import parse_scenario
+from edgewise.runtime.controller.controller import Controller
+from edgewise.runtime.controller.plan import DATABASE, prepare
+from edgewise.runtime.gateway.demand import Demand
+from edgewise.runtime.process import Following
+from edgewise.runtime.steady import SteadyStore
+from edgewise.workloads.generate import generate_streams
+from joint_scenarios import pools, run_of
+
+FRAME_S, DURATION_S, FOLLOW_S = 5.0, 50.0, 0.25
+# A file: in frames 1 to 4 one more worker on a node, in 5 to 8 one less, in the same order.
+IN_TURN = """
+from edgewise.core.orchestrate import AddReplica, RemoveReplica
+
+class InTurn:
+    name, decision, batched = "in-turn", "orchestrate", False
+
+    def reset(self, world, key):
+        pass
+
+    def decide(self, view):
+        frame = round(float(view.clock_s) / 5.0)
+        if not 1 <= frame <= 8:
+            return []
+        place = [(0, 0), (2, 1), (1, 0), (3, 1)][(frame - 1) % 4]
+        return [(AddReplica if frame <= 4 else RemoveReplica)(*place)]
+"""
+
+
+def scenario_of(orchestrate, clients_per_min):
+    data = pools(duration_s=DURATION_S)
+    data["streams"]["arrivals"] = {"clients_per_min": clients_per_min}
+    data["telemetry"]["lag_s"] = 0.08
+    data["policies"] = {"orchestrate": orchestrate, "dispatch": "least-impedance"}
+    data["links"] = [
+        {"site": f"site-{s}", "cluster": c, "delay_s": delay_s, "bandwidth_bps": "10Gbps"}
+        for s, c, delay_s in ((0, "near-0", 3e-4), (0, "near-1", 6e-3), (1, "near-0", 6.1e-3),
+                              (1, "near-1", 4e-4), (0, "far", 2e-2), (1, "far", 2.1e-2))
+    ]  # fmt: skip
+    (slow,) = data["streams"]["applications"]
+    slow["deadline_s"], slow["rate_qps"] = 2, [5, 15]
+    return data | {"live": {"budgets_s": {"orchestrate": 60}}}
+
+
+def noted(patched):
+    log, handle = [], OrchestrateCore.handle
+
+    def handle_and_note(core, event):
+        where = {name: (each.node, each.service) for name, each in core.replicas.items()}
+        commands = handle(core, event)
+        said = [
+            (type(c).__name__, *(c if isinstance(c, StartReplica) else where[c.replica])) for c in commands
+        ]
+        log.append((event, said))
+        return commands
+
+    patched.setattr(OrchestrateCore, "handle", handle_and_note)
+    return log
+
+
+class PlayedBackend:
+    """Processes of workers; those of the beginning are up at once."""
+
+    def __init__(self, workers, start_s):
+        self._workers, self._start_s, self._handles = workers, start_s, {}
+
+    def start(self, process):
+        loop = asyncio.get_running_loop()
+        worker, handle = self._workers[process.name], f"{process.name} {loop.time()}"
+        self._handles[handle] = worker
+        if loop.time() > 0.0:
+            loop.call_later(self._start_s, worker.start)
+        else:
+            worker.start()
+        return handle
+
+    def alive(self, handle):
+        return handle in self._handles
+
+    def stop(self, handle, force=False):
+        if handle in self._handles:
+            worker = self._handles.pop(handle)
+            assert not worker.counts.queue, "it has nothing to do any more"
+            worker.die()
+
+
+async def live(data, seed, folder, patched):
+    scenario, loop = parse_scenario(data, "pools"), asyncio.get_running_loop()
+    world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
+    prepare(folder, scenario).close()
+    store, trace, book = SteadyStore(folder / DATABASE), generate_streams(scenario, seed), InOrder()
+    workers = {name: PlayedWorker(world, w, trace, seed) for w, name in enumerate(world.worker_names)}
+    for worker in workers.values():
+        worker.die()
+    backend = PlayedBackend(workers, scenario.catalog.variants[0].start_s)
+    gateways = [
+        gateway_of(scenario, world, site, "least-impedance", seed, list(workers.values()), book)
+        for site in world.site_names
+    ]
+    for gateway in gateways:
+        gateway.session.demand = Demand(world, pool_of(scenario.topology))
+
+    async def answers(controller, method, path):
+        return [
+            {
+                "gateway": each.site,
+                "answer": each.session.pools(
+                    *([getattr(up, what) for up in each.upstreams] for what in ("wanted", "up"))
+                ),
+            }
+            for each in gateways
+        ]
+
+    async def at_once(work, *given):
+        return work(*given)
+
+    patched.setattr(Controller, "_gateways", answers)
+    patched.setattr(asyncio, "to_thread", at_once)
+    store.put("began_s", BEGAN_UNIX_S)
+    controller = Controller(store, backend)
+    for running in store.processes("gateway"):  # nobody starts them here
+        store.set_wanted(running.process.name, False)
+    controller.reconcile()
+    rows = [running.process for running in store.processes("worker")]
+    places = {process.name: (process.url, process.settings["model"]) for process in rows}
+    following = [Following(each, store, dict(places)) for each in gateways]
+
+    async def follow(each):
+        while True:
+            each._follow()
+            await asyncio.sleep(FOLLOW_S)
+
+    work = [controller.keep(), controller.replicas.keep(), *map(follow, following)]
+    work += [each.keep_time(scenario.telemetry_period_s) for each in gateways]
+    work += [each.watch() for each in gateways]
+    work += [client(gateways[stream.site], stream, seed) for stream in trace]
+    tasks = [loop.create_task(each) for each in work]
+    await asyncio.sleep(DURATION_S)
+    for task in tasks:
+        if task.done():
+            task.result()
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    store.close()
+
+
+def frames(log):
+    """By frame, what streams asked, and which workers come and go."""
+    found, counted = {}, None
+    for event, said in log:
+        if isinstance(event, StreamsCounted):
+            counted = event
+        elif isinstance(event, FrameBegan):
+            found[round(event.time_s / FRAME_S)] = counted, said
+    return found
+
+
+def both(folder, seed, clients_per_min):
+    (folder / "turns.py").write_text(IN_TURN)
+    policy = f"{folder / 'turns.py'}:InTurn"
+    data = scenario_of(policy, clients_per_min)
+    with pytest.MonkeyPatch.context() as patched:
+        log = noted(patched)
+        run_of(data, seed, orchestrate=policy)
+    before = frames(log)
+    with pytest.MonkeyPatch.context() as patched:
+        log = noted(patched)
+        played(live(data, seed, folder / "live", patched))
+    return before, frames(log)
+
+
+@pytest.mark.parametrize(("seed", "clients_per_min"), [(1, 20), (2, 20), (3, 60), (4, 60)])
+def test_a_controller_starts_and_ends_workers_as_simulated(tmp_path, seed, clients_per_min):
+    before, after = both(tmp_path, seed, clients_per_min)
+    ran = range(1, int(DURATION_S / FRAME_S))
+    assert [before[k][1] for k in ran] == [after[k][1] for k in ran]
+    assert {kind for _, said in before.values() for kind, *_ in said} == {"StartReplica", "EndReplica"}
+    for k in ran:
+        for name, one, other in zip(StreamsCounted._fields, before[k][0], after[k][0], strict=True):
+            assert np.allclose(one, other, rtol=1e-9, atol=1e-9), (k, name, one, other)
+    assert sum(before[k][0].load.sum() for k in ran) > 5.0
+    assert any(before[k][0].unserved.any() for k in ran) == (clients_per_min == 60)
