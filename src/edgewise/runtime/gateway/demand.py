@@ -34,6 +34,11 @@ class Demand:
         if self._judged:
             _count(core, stream, self._asked)
 
+    def left(self, core: DispatchCore, stream: Stream) -> None:
+        """A stream that its worker did not grant was decided anew."""
+        if self._judged and core.final(stream.id):
+            _count(core, stream, self._asked, fresh=False)
+
     def judged(self, worker: int, in_time: bool) -> None:
         """A query of a stream came back from a worker, or is lost."""
         if self._judged and (pool := self._pool_of[worker]) >= 0:
@@ -65,10 +70,10 @@ class Demand:
         }  # fmt: skip
 
 
-def _count(core: DispatchCore, stream: Stream, found: Asked) -> None:
+def _count(core: DispatchCore, stream: Stream, found: Asked, fresh: bool = True) -> None:
     rows = Rows.of(Items.of(core.world, (stream,)).rows)
     why = CODES[core.refused[stream.id]] if core.final(stream.id) else 0
-    ask(core.known, rows, FIRST, np.array([why], dtype=np.int8), True, found)
+    ask(core.known, rows, FIRST, np.array([why], dtype=np.int8), fresh, found)
 
 
 def rehearse(core: DispatchCore, stream: Stream) -> None:

@@ -137,8 +137,10 @@ class Session:
     def decide_anew(self, stream_id: int) -> list[Command]:
         """Take an open stream off its worker, if it has one, and ask the core again."""
         self.core.handle(events.StreamClosed(self.clock(), stream_id))
-        opened = events.StreamOpened(self.clock(), self.served[stream_id].stream)
-        return self._carry_out(self.core.handle(opened))
+        stream = self.served[stream_id].stream
+        commands = self._carry_out(self.core.handle(events.StreamOpened(self.clock(), stream)))
+        self.demand.left(self.core, stream)
+        return commands
 
     def reserved_elsewhere(self, worker: int, load_qps: float) -> None:
         """A worker told what other gateways have of it."""
