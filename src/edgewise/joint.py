@@ -124,9 +124,9 @@ class JointRun:
             if work in works:
                 self.parts[work] = build[work]()
         lag_s, parts = scenario.telemetry_lag_s, list(self.parts.values())
+        parts += self._pools()
         parts += [self.reserved] if self.reserved is not None else []  # it knows of the others' commands
         nodes = scenario.topology.nodes
-        parts += self._pools()
         parts[:0] = [other] if other is not None else []
         self.joint = JointClock(parts, self.plane, nodes, scenario.timeline, lag_s, check, self.holders)
 
