@@ -221,11 +221,14 @@ class Part:
 class Jobs(Part):
     """Of each job when it ended, started last, how long it was suspended and how long it ran in vain.
 
-    Nothing is noted once the last slot is over.
+    Nothing is noted once the last slot is over. `ways`: links from each node to where checkpoints are kept,
+    and back, of nodes that are elsewhere; None: checkpoints weigh nothing.
     """
 
-    def __init__(self, clock, jobs, slots, slot_s):
+    def __init__(self, clock, jobs, slots, slot_s, ways=None):
         super().__init__(clock)
+        self.ways, self.arrived, self.sending, self.pulling, self.fetching = ways, {}, {}, {}, set()
+        self.kept = 0
         self.jobs, self.end_s = jobs, slots * slot_s
         self.length_s = [job.in_slots(slot_s)[3] * slot_s for job in jobs]
         self.node, self.left, self.since = {}, {}, {}  # since: of those that make progress
@@ -244,6 +247,7 @@ class Jobs(Part):
             self.node[job] = command.node
             self.started.setdefault(job, now_s)
             self.left[job] = self.length_s[job] - self.saved[job]
+            (self.fetching.add if self.weighs(job) and self.saved[job] else self.fetching.discard)(job)
             self.go_on(now_s, job)
         elif kind == "ResumeJob":
             self.suspended[job] += now_s - self.paused.pop(job)
@@ -260,19 +264,59 @@ class Jobs(Part):
                     self.suspended[job] += now_s - self.paused.pop(job)
                 del self.node[job], self.left[job]
 
+    def weighs(self, job):
+        return self.ways is not None and self.jobs[job].checkpoint_s and self.jobs[job].checkpoint_bytes
+
     def stop(self, now_s, job):
+        if job in self.pulling and now_s <= self.end_s:
+            self.clock.cancel(now_s, self.pulling.pop(job))
         if job in self.since:
             self.left[job] -= now_s - self.since.pop(job)
 
     def go_on(self, now_s, job):
-        if self.node[job] not in self.clock.dead:
-            self.since[job] = now_s
-            self.clock.at(now_s + self.left[job], self.end, job, now_s)
+        if self.node[job] in self.clock.dead:
+            return
+        if job in self.fetching:
+            return self.pull(now_s, job, 1, self.fetched)
+        self.since[job] = now_s
+        self.clock.at(now_s + self.left[job], self.end, job, now_s)
+        if self.weighs(job):
+            done, mark = self.length_s[job] - self.left[job], self.jobs[job].checkpoint_s
+            while mark <= done * (1 + 1e-12):
+                mark += self.jobs[job].checkpoint_s
+            self.clock.at(now_s + mark - done, self.write, job, now_s, mark)
+            if job in self.sending:
+                self.pull(now_s, job, 0, self.there)
+
+    def write(self, now_s, job, since_s, mark):
+        if self.since.get(job) != since_s or mark >= self.length_s[job] * (1 - 1e-9) or now_s > self.end_s:
+            return
+        if job not in self.sending:
+            self.sending[job] = mark
+            self.pull(now_s, job, 0, self.there)
+        every_s = self.jobs[job].checkpoint_s
+        self.clock.at(now_s + every_s, self.write, job, since_s, mark + every_s)
+
+    def pull(self, now_s, job, back, then):
+        """At once on a node where they are kept."""
+        if self.node[job] not in self.ways:
+            return then(now_s, job)
+        chain, bits = self.ways[self.node[job]][back], 8.0 * self.jobs[job].checkpoint_bytes
+        self.pulling[job] = self.clock.pull(now_s, chain, bits, lambda at_s: then(at_s, job))
+
+    def there(self, now_s, job):
+        self.pulling.pop(job, None)
+        self.arrived[job], self.kept = self.sending.pop(job), self.kept + 1
+
+    def fetched(self, now_s, job):
+        self.pulling.pop(job, None)
+        self.fetching.discard(job)
+        self.go_on(now_s, job)
 
     def end(self, now_s, job, since_s):
         if self.since.get(job) == since_s and job not in self.ended and now_s <= self.end_s:
             self.ended[job] = now_s
-            del self.since[job]
+            self.stop(now_s, job)
 
     def failed(self, now_s, node):
         for job in [job for job, where in self.node.items() if where == node and job not in self.ended]:
@@ -285,6 +329,9 @@ class Jobs(Part):
         """To the last of its checkpoints, counted one by one."""
         done, every = self.length_s[job] - self.left[job], self.jobs[job].checkpoint_s
         self.saved[job] = 0.0
+        self.sending.pop(job, None)
+        if self.weighs(job):
+            self.saved[job], every = self.arrived.get(job, 0.0), None
         while every is not None and self.saved[job] + every <= done * (1 + 1e-12):
             self.saved[job] += every
         self.redone[job] += done - self.saved[job]

@@ -113,8 +113,17 @@ class NaiveJoint:
         if "jobs" in parts:
             jobs = jobs_of(scenario)
             pattern = jobs.pattern
-            self.jobs = Jobs(clock, jobs_apart(jobs, seed), pattern.slots, pattern.slot_s)
+            ways = None if run.wires is None or self.requests is None else self.ways(self.requests.services)
+            self.jobs = Jobs(clock, jobs_apart(jobs, seed), pattern.slots, pattern.slot_s, ways)
         clock.run()
+
+    def ways(self, services):
+        """From nodes to the cloud, and back."""
+        cloud, sites = services.clusters[0], services.system.site_of.tolist()
+        return {
+            node: tuple(self.clock.way(site, cloud, back) for back in (False, True))
+            for node, site in zip(services.nodes, sites, strict=True)
+        }
 
     def split(self, world, scenario):
         nodes = [node for node in scenario.topology.nodes if node.speed_ops > 0]
@@ -232,6 +241,27 @@ def happened(run, rows, naive):
         found["queries_split"], found["tensors_lost"] = len(naive.queries.ended), len(naive.queries.lost)
         found["begun_anew"], found["elsewhere"] = naive.queries.anew, naive.queries.elsewhere
     return found
+
+
+def test_jobs_whose_checkpoints_go_over_links_end_when_a_list_of_events_says():
+    """Also what is reserved of each link, and since when."""
+    kept = anew = 0
+    for number in range(24):
+        data, policies = drawn(number)
+        for job in data.get("jobs", {}).get("submitted", ()):
+            if job["checkpoint_s"] is not None:
+                job["checkpoint_bytes"] = 1e5
+        run, queries = watched(data, number, policies)
+        rows = run_out(run)
+        if "jobs" not in rows:
+            continue
+        naive = NaiveJoint(run, queries)
+        check_jobs(naive, run.parts["jobs"])
+        kept, anew = kept + naive.jobs.kept, anew + sum(saved > 0.0 for saved in naive.jobs.saved)
+        if run.wires is not None:
+            rates = [link.rate for link in naive.clock.links[: len(naive.clock.capacity)]]
+            assert run.wires.net.links.rate_bps.tolist() == pytest.approx(rates, rel=1e-9)
+    assert kept > 50 and anew > 1  # who began anew from one that had come
 
 
 @pytest.mark.parametrize("first", range(0, 102, 34))
