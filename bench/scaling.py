@@ -53,7 +53,7 @@ def figures(result: ew.Result) -> dict[str, Any]:
         "queries": queries, "streams in time %": 100.0 * sum(items["streams"]["ok"]) / max(queries, 1),
     }  # fmt: skip
     if "services" in items:
-        state = items["services"]["state"]
+        state = items["services"]["outcome"]
         found["requests in time %"] = 100.0 * state.count("in_time") / max(len(state), 1)
     if "pipelines" in items:
         found["frames"] = sum(items["pipelines"]["frames"])

@@ -41,7 +41,8 @@ from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.one_world import batched
-from edgewise.core.orchestrate.core import EndReplica, OrchestrateCore, StartReplica
+from edgewise.core.orchestrate.core import OrchestrateCore
+from edgewise.core.orchestrate.events import EndReplica, StartReplica
 from edgewise.core.plane import Plane
 from edgewise.core.world import World
 from edgewise.model.services import services_of

@@ -17,7 +17,8 @@ from edgewise.core.defer import EvictJob, ResumeJob, StartJob, SuspendJob
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
-from edgewise.core.orchestrate.core import EndReplica, FrameBegan, OrchestrateCore, StartReplica
+from edgewise.core.orchestrate.core import OrchestrateCore
+from edgewise.core.orchestrate.events import EndReplica, FrameBegan, StartReplica
 from edgewise.core.plane import Plane
 from edgewise.model.services import services_of
 from edgewise.runtime.controller.books import RESTART

@@ -20,7 +20,8 @@ from edgewise.core.dispatch.events import Bind, Refuse
 from edgewise.core.dispatch.policy import OPEN
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.dispatch.streams import DispatchCore
-from edgewise.core.orchestrate.core import OrchestrateCore, StartReplica
+from edgewise.core.orchestrate.core import OrchestrateCore
+from edgewise.core.orchestrate.events import StartReplica
 from edgewise.core.place import MovePipeline, StartPipeline
 from edgewise.core.place.core import PlaceCore
 from edgewise.core.split.core import SplitCore

@@ -22,7 +22,7 @@ from edgewise.core.dispatch.events import (
     Send,
 )
 from edgewise.core.dispatch.requests import RequestCore
-from edgewise.core.orchestrate.core import EndReplica, FrameBegan, StartReplica
+from edgewise.core.orchestrate.events import EndReplica, FrameBegan, StartReplica
 from edgewise.core.plane import NodesChanged, Plane
 from edgewise.core.world import World
 from edgewise.model.scenario import parse_scenario

@@ -9,11 +9,11 @@ from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
-from edgewise.core.orchestrate.core import (
+from edgewise.core.orchestrate.core import OrchestrateCore
+from edgewise.core.orchestrate.events import (
     EndReplica,
     FrameBegan,
     KeepReplica,
-    OrchestrateCore,
     ReplicaGone,
     ReplicaSeen,
     RequestsCounted,

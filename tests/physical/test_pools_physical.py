@@ -12,7 +12,8 @@ from ground import PlayedWorker
 from test_streams_physical import InOrder, client, gateway_of
 from virtual import BEGAN_UNIX_S, played
 
-from edgewise.core.orchestrate.core import FrameBegan, OrchestrateCore, StartReplica, StreamsCounted
+from edgewise.core.orchestrate.core import OrchestrateCore
+from edgewise.core.orchestrate.events import FrameBegan, StartReplica, StreamsCounted
 from edgewise.core.world import World
 from edgewise.model.pools import pool_of
 from edgewise.model.scenario import parse_scenario

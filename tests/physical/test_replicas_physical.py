@@ -11,12 +11,8 @@ from played_replicas import PlayedReplica, ReplicaClient, Ways
 from test_requests_physical import AT_THE_END, LAG_S, PERIOD_S, ask, asked, gateway_of
 from virtual import BEGAN_UNIX_S, played
 
-from edgewise.core.orchestrate.core import (
-    FrameBegan,
-    OrchestrateCore,
-    RequestsCounted,
-    StartReplica,
-)
+from edgewise.core.orchestrate.core import OrchestrateCore
+from edgewise.core.orchestrate.events import FrameBegan, RequestsCounted, StartReplica
 from edgewise.core.world import World
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.services import services_of

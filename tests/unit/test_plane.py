@@ -23,10 +23,10 @@ from edgewise.core.defer import (
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.orchestrate import AddReplica, RemoveReplica, commands_of
-from edgewise.core.orchestrate.core import (
+from edgewise.core.orchestrate.core import OrchestrateCore
+from edgewise.core.orchestrate.events import (
     EndReplica,
     FrameBegan,
-    OrchestrateCore,
     ReplicaGone,
     ReplicaSeen,
     RequestsCounted,

@@ -23,7 +23,7 @@ from edgewise.core.dispatch.events import (
 from edgewise.core.dispatch.requests import RequestCore, rehearse
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import HOLD, AddReplica, RemoveReplica, commands_of
-from edgewise.core.orchestrate.core import EndReplica, KeepReplica, RequestsCounted, StartReplica
+from edgewise.core.orchestrate.events import EndReplica, KeepReplica, RequestsCounted, StartReplica
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.services import services_of
 from edgewise.runtime.controller.live_plane import LivePlane

@@ -15,7 +15,7 @@ from edgewise.core.dispatch.events import (
 from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.orchestrate import AddReplica, RemoveReplica, commands_of
-from edgewise.core.orchestrate.core import EndReplica, KeepReplica, StartReplica
+from edgewise.core.orchestrate.events import EndReplica, KeepReplica, StartReplica
 from edgewise.errors import ScenarioError
 from edgewise.joint import JointRun
 from edgewise.model.scenario import parse_scenario as parsed

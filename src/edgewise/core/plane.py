@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, Protocol, get_args
 from edgewise.core.capacity import CapacityChanged, Evicted
 from edgewise.core.defer import DeferCommand, DeferEvent
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.core.orchestrate.core import OrchestrateCommand, OrchestrateEvent
+from edgewise.core.orchestrate.events import OrchestrateCommand, OrchestrateEvent
 from edgewise.core.place import PlaceCommand, PlaceEvent
 from edgewise.model.topology import Node
 

@@ -11,27 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from edgewise.arrays import Floats, Ints
+from edgewise.arrays import Ints
 from edgewise.core.guard import Guard, Shadow, begin
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.one_world import batched
 from edgewise.core.orchestrate import REFUSED, ReplicaPolicy, ReplicaView, broken, new_view
 from edgewise.core.orchestrate.counting import (
-    LEAVING,
-    NOTHING,
-    READY,
-    REMOVING,
-    STARTING,
     count,
-    keeps,
     known,
     may_change,
-    removal,
+)
+from edgewise.core.orchestrate.draft import Draft
+from edgewise.core.orchestrate.events import (
+    CLOUD,
+    FrameBegan,
+    OrchestrateCommand,
+    OrchestrateEvent,
+    ReplicaGone,
+    ReplicaSeen,
+    RequestsCounted,
+    StartReplica,
+    StreamsCounted,
 )
 from edgewise.model.orchestration import Pools, System, no_pools
 from edgewise.model.pools import Orchestrated
@@ -39,117 +44,6 @@ from edgewise.model.topology import KINDS, Resources
 from edgewise.model.work import INFERENCE
 
 DECISION = "orchestrate"
-CLOUD = -1  # in place of a node: a worker of the cloud, which no command touches
-
-
-class ReplicaSeen(NamedTuple):
-    """A replica, or a worker of streams that may go, as it is now; it is new, or it has changed.
-
-    Attributes:
-        replica: its name.
-        node: or `CLOUD`.
-        wanted: False: it gets no more requests, and is to go.
-        started: it has a process.
-        up: it answers.
-        ending: its process was told to end, so that it cannot be kept.
-        held: requests that it has or will get; streams that are bound to it.
-        serves: how many of them it works on at once.
-    """
-
-    replica: str
-    node: int
-    service: int
-    wanted: bool = True
-    started: bool = True
-    up: bool = False
-    ending: bool = False
-    held: int = 0
-    serves: int = 1
-
-    @property
-    def stays(self) -> bool:
-        """Whether it serves, will serve, or could be kept."""
-        return self.wanted or (self.started and not self.ending)
-
-    @property
-    def state(self) -> int:
-        """One of those that `counting` knows."""
-        if self.wanted:
-            return READY if self.started and self.up else STARTING
-        return REMOVING if self.stays and self.up else LEAVING
-
-
-class ReplicaGone(NamedTuple):
-    """A replica's process has ended, and it holds nothing."""
-
-    replica: str
-
-
-class RequestsCounted(NamedTuple):
-    """What was counted since the last frame.
-
-    Attributes:
-        arrived: (S,) requests that arrived.
-        cloud_delay_s: measured delay to the cloud.
-        service_s: (S,) mean time of a request on a replica.
-        most: replicas that may be added.
-    """
-
-    arrived: Ints
-    cloud_delay_s: float
-    service_s: Floats
-    most: int
-
-
-class StreamsCounted(NamedTuple):
-    """What was counted of streams since the last frame, for P pools of workers; see `ReplicaView.pools`.
-
-    Attributes:
-        load: (N, P) of streams that are bound to workers on each node, in workers' worth.
-        asked, unserved, in_time: (P,)
-        refused: (P, 5) streams, by `REFUSED`.
-    """
-
-    load: Floats
-    asked: Floats
-    unserved: Floats
-    in_time: Floats
-    refused: Ints
-
-
-class FrameBegan(NamedTuple):
-    """All that happened up to now was told, and replicas may change.
-
-    Attributes:
-        changes: (C, 2) of `core.orchestrate.commands_of`, what the policy answered if a driver asked it
-            apart, as it may take long (`OrchestrateCore.question`); None: it is asked now.
-    """
-
-    time_s: float
-    changes: Ints | None = None
-
-
-class StartReplica(NamedTuple):
-    """One more replica of a service on a node."""
-
-    node: int
-    service: int
-
-
-class KeepReplica(NamedTuple):
-    """A replica that was to go stays, by its name."""
-
-    replica: str
-
-
-class EndReplica(NamedTuple):
-    """A replica gets no more requests and ends when it has none, by its name."""
-
-    replica: str
-
-
-OrchestrateEvent = ReplicaSeen | ReplicaGone | RequestsCounted | StreamsCounted | FrameBegan
-OrchestrateCommand = StartReplica | KeepReplica | EndReplica
 
 
 def orchestrating(
@@ -352,8 +246,8 @@ class OrchestrateCore:
         """
         return self._drafted(numbers).commands
 
-    def _drafted(self, numbers: Ints) -> _Draft:
-        draft = _Draft(self)
+    def _drafted(self, numbers: Ints) -> Draft:
+        draft = Draft(self)
         done = np.zeros(len(numbers), dtype=np.bool_)
         for i, (n, change) in enumerate(numbers.tolist()):
             s = abs(change) - 1
@@ -375,79 +269,3 @@ class OrchestrateCore:
             assert name == replica.replica, f"{name} is known as {replica.replica}"
             assert CLOUD <= replica.node < self.system.nodes, f"{name} is on no node"
             assert 0 <= replica.service < self.system.services, f"{name} is of no service"
-
-
-class _Draft:
-    """Replicas as they are while commands are carried out.
-
-    Attributes:
-        commands: so far.
-        gone: replicas that hold nothing any more.
-    """
-
-    def __init__(self, core: OrchestrateCore) -> None:
-        self.core, self.replicas = core, dict(core.replicas)
-        self.commands: list[OrchestrateCommand] = []
-        self.gone: list[str] = []
-        self.added = 0
-        self._freed = core.ledger.gives_way(INFERENCE)
-
-    def add(self, n: int, s: int) -> bool:
-        """Keep a replica that was to go, or start one where there is room; False if nothing is done."""
-        to_go = [r for r in self._at(n, s) if not r.wanted]
-        if keeps(len(to_go)):
-            self.replicas[to_go[0].replica] = to_go[0]._replace(wanted=True)
-            self._say(KeepReplica(to_go[0].replica), instead_of=EndReplica)
-            return True
-        core, needs = self.core, self.core.needs[s]
-        if not self._may_have(n, s, 1):
-            return False
-        if self.added >= core._counted.most or not core.ledger.fits(core.nodes[n], needs, self._freed):
-            return False
-        name = f"new {self.added}"  # until whoever starts it names it
-        self.added += 1
-        self._freed[core.rows[n]] -= needs.as_tuple()
-        self.replicas[name] = ReplicaSeen(name, n, s, started=False)
-        self.commands.append(StartReplica(n, s))
-        return True
-
-    def remove(self, n: int, s: int) -> bool:
-        """Let an idle replica go, else the one with least to do; False where there is none."""
-        here = self._at(n, s)
-        up = [r for r in here if r.up]
-        busy, to_go = sum(r.held > 0 for r in up), sum(not r.wanted for r in here)
-        if removal(len(up), busy, len(here) - len(up), to_go) == NOTHING or not self._may_have(n, s, -1):
-            return False
-        wanted = reversed([r for r in here if r.wanted])
-        gone = min(wanted, key=lambda r: (r.held, not r.up))
-        held = self.core.ledger.of(gone.replica)
-        if held is None:  # of this frame
-            self.commands.remove(StartReplica(n, s))
-        else:
-            self._say(EndReplica(gone.replica), instead_of=KeepReplica)
-        if not gone.started:
-            self._freed[self.core.rows[n]] += (held.resources if held else self.core.needs[s]).as_tuple()
-            self.gone += [gone.replica] if held else []
-            del self.replicas[gone.replica]
-        else:
-            self.replicas[gone.replica] = gone._replace(wanted=False)
-        return True
-
-    def _say(self, command: KeepReplica | EndReplica, instead_of: type) -> None:
-        """Say it, or take back the contrary where that was said in this frame."""
-        said = [k for k, c in enumerate(self.commands) if type(c) is instead_of and c[0] == command.replica]
-        if said:
-            del self.commands[said[0]]
-        else:
-            self.commands.append(command)
-
-    def _may_have(self, n: int, s: int, more: int) -> bool:
-        """Whether a pool may have one more or less, and there; a service of requests may always."""
-        pools, p = self.core.pools, s - self.core.pools.first
-        if p < 0 or not pools.may[n, s]:
-            return bool(pools.may[n, s])
-        count = sum(r.service == s and r.wanted for r in self.replicas.values()) + more
-        return bool(count <= pools.most[p] if more > 0 else count >= pools.least[p])
-
-    def _at(self, n: int, s: int) -> list[ReplicaSeen]:
-        return [r for r in self.replicas.values() if (r.node, r.service) == (n, s) and r.stays]

@@ -16,7 +16,8 @@ from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.guard import Guard
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.core.orchestrate.core import CLOUD, DECISION, OrchestrateCore, ReplicaGone, ReplicaSeen
+from edgewise.core.orchestrate.core import DECISION, OrchestrateCore
+from edgewise.core.orchestrate.events import CLOUD, ReplicaGone, ReplicaSeen
 from edgewise.core.plane import HoldsChanged, NodesChanged, Plane, PlaneEvent
 from edgewise.errors import PolicyError, RunError
 from edgewise.model.grammar.scenario import BUDGETS_S

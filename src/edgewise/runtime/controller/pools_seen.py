@@ -7,7 +7,7 @@ import numpy as np
 
 from edgewise.arrays import Floats
 from edgewise.core.orchestrate import REFUSED
-from edgewise.core.orchestrate.core import StreamsCounted
+from edgewise.core.orchestrate.events import StreamsCounted
 from edgewise.model.pools import Orchestrated
 
 TOTALS = ("asked", "unserved", "refused", "judged")  # since a gateway began

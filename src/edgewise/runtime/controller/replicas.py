@@ -22,19 +22,18 @@ from edgewise.core.guard import Shadow, begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.core.orchestrate import ReplicaPolicy, ReplicaView
-from edgewise.core.orchestrate.core import (
+from edgewise.core.orchestrate.core import OrchestrateCore, may_end
+from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTING
+from edgewise.core.orchestrate.events import (
     CLOUD,
     EndReplica,
     FrameBegan,
     KeepReplica,
     OrchestrateCommand,
-    OrchestrateCore,
     ReplicaSeen,
     RequestsCounted,
     StartReplica,
-    may_end,
 )
-from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTING
 from edgewise.model.orchestration import System
 from edgewise.model.pools import Orchestrated
 from edgewise.model.services import Services

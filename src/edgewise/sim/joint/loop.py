@@ -17,7 +17,7 @@ import numpy as np
 
 from edgewise.core.defer import SlotBegan
 from edgewise.core.ledger import NodeLedger, Reservation
-from edgewise.core.orchestrate.core import FrameBegan
+from edgewise.core.orchestrate.events import FrameBegan
 from edgewise.core.place import PlacementDue
 from edgewise.core.place.core import PlaceCore
 from edgewise.core.plane import NodesChanged, Plane, PlaneCommand, PlaneEvent

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from edgewise.core.orchestrate.core import (
+from edgewise.core.orchestrate.core import OrchestrateCore
+from edgewise.core.orchestrate.events import (
     EndReplica,
     FrameBegan,
     KeepReplica,
     OrchestrateCommand,
-    OrchestrateCore,
     ReplicaGone,
     ReplicaSeen,
     StartReplica,

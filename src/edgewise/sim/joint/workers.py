@@ -19,12 +19,12 @@ import numpy as np
 from edgewise.arrays import Ints
 from edgewise.core.dispatch.demand import Asked, ask, bound_load
 from edgewise.core.dispatch.state import STREAMS
-from edgewise.core.orchestrate.core import (
+from edgewise.core.orchestrate.core import OrchestrateCore
+from edgewise.core.orchestrate.events import (
     EndReplica,
     FrameBegan,
     KeepReplica,
     OrchestrateCommand,
-    OrchestrateCore,
     ReplicaGone,
     ReplicaSeen,
     RequestsCounted,

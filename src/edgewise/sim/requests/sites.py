@@ -21,7 +21,8 @@ from edgewise.core.dispatch.requests import DeskRoom, RequestCore
 from edgewise.core.grants import averaged_qps
 from edgewise.core.guard import Decided, Guard
 from edgewise.core.orchestrate import RequestPolicy, Requests
-from edgewise.core.orchestrate.core import ReplicaSeen, RequestsCounted, may_end
+from edgewise.core.orchestrate.core import may_end
+from edgewise.core.orchestrate.events import ReplicaSeen, RequestsCounted
 from edgewise.errors import PolicyError
 from edgewise.model.services import Services
 from edgewise.policies.requests.rules import KernelDispatch, by_rule
