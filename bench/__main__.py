@@ -27,7 +27,7 @@ from bench.measure import pin, run_case
 
 # Name → module with a `case()`; imported when it runs, so that the others do without its peers.
 CASES = {"queue": "bench.queues", "graphs": "bench.graphs", "decisions": "bench.decisions"}
-OTHERS = ("scenario", "joint", "startup", "cold", "slots", "kais", "breakdown")
+OTHERS = ("scenario", "joint", "requests", "startup", "cold", "slots", "kais", "breakdown")
 OTHERS += ("split", "place", "apart", "gateway", "servers")
 ROUNDS, QUICK = 5, 0.05
 LIVE_ROUNDS = 3
@@ -107,6 +107,8 @@ def _run_one(name: str, rounds: int, quick: bool, full: bool, cpus: set[int]) ->
         return {"runs": runs + ([processes.full_edge(1000, 1)] if full else [])}
     if name == "joint":
         return joint.run(rounds if quick else JOINT_ROUNDS, quick)
+    if name == "requests":
+        return joint.requests(rounds, quick)
     if name == "split":
         return split.run(rounds)
     if name == "startup":

@@ -1,4 +1,4 @@
-"""Runs with all kinds of work: a day of `campus`, what a kind costs that has nothing to do, and shared links.
+"""Runs with all kinds of work: days of `campus`, what a kind costs that has nothing to do, and shared links.
 
 python -m bench.joint ROUNDS [quick]
 """
@@ -35,27 +35,35 @@ IDLE: Mapping[str, Mapping[str, Any]] = {
     "jobs": {"jobs.drawn.per_slot": 1e-9},
 }
 FEW: dict[str, Any] = {"pipelines.0.count": 10}
+MANY: dict[str, Any] = {"services.requests.rate_qps": 50}  # 4.3 million requests a day
 CONGESTED = 0.04  # of the bandwidth that ways have; with less, streams find no room
 
 
 def run(rounds: int, quick: bool) -> dict[str, Any]:
     """All three, in this process."""
-    day = {"duration_s": 7200, "timeline": [], **FEW} if quick else {}
     return {
         "targets": TARGETS,
-        "day": _day(ew.load_scenario("campus", day), 1 if quick else min(rounds, 2)),
+        "day": _day({}, quick, rounds),
         "idle": _idle(SLICE | FEW if quick else {}, rounds if quick else min(rounds, 5)),
         "shared": [_shared(name, scenario, rounds) for name, scenario in full_edges().items()],
     }
 
 
-def _day(scenario: Scenario, rounds: int) -> dict[str, Any]:
+def requests(rounds: int, quick: bool) -> dict[str, Any]:
+    """A day with many requests, in this process."""
+    return {"target": TARGETS["times_real"], "day": _day(MANY, quick, rounds)}
+
+
+def _day(settings: Mapping[str, Any], quick: bool, rounds: int) -> dict[str, Any]:
     """Seconds of a whole run with the policies that the scenario names, and of each kind of work."""
+    short = {"duration_s": 7200, "timeline": [], **FEW} if quick else {}
+    scenario = ew.load_scenario("campus", {**settings, **short})
     _timed(ew.load_scenario("campus", SLICE | FEW))
-    timed = [_timed(scenario) for _ in range(rounds)]
+    timed = [_timed(scenario) for _ in range(1 if quick else min(rounds, 2))]
     return {
         "simulated_s": scenario.duration_s,
         "queries": timed[0]["queries"],
+        "requests": timed[0]["requests"],
         "times_real": scenario.duration_s / statistics.median(each["cpu_s"] for each in timed),
         "cpu_s": [each["cpu_s"] for each in timed],
         "wall_s": [each["wall_s"] for each in timed],
@@ -79,7 +87,8 @@ def _timed(scenario: Scenario) -> dict[str, Any]:
     tables = run.run()
     cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
     queries = sum(tables["streams"].items["queries"])
-    return {"cpu_s": cpu_s, "wall_s": wall_s, "parts_s": parts_s, "queries": queries}
+    counts = {"queries": queries, "requests": len(tables["services"].items["request"])}
+    return {"cpu_s": cpu_s, "wall_s": wall_s, "parts_s": parts_s, **counts}
 
 
 def _counted(method: Any, parts_s: dict[str, float], work: str, *arguments: Any) -> Any:

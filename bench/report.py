@@ -15,9 +15,9 @@ def table(result: dict[str, Any]) -> str:
         if name in result:
             lines += _rates(result[name])
     for name, section in (
-        ("scenario", _scenario), ("joint", _joint), ("startup", _startup), ("cold", _cold), ("slots", _slots),
-        ("kais", _kais), ("breakdown", _breakdown), ("split", _split), ("place", _place), ("apart", _apart),
-        ("gateway", _gateway), ("servers", _servers),
+        ("scenario", _scenario), ("joint", _joint), ("requests", _requests), ("startup", _startup),
+        ("cold", _cold), ("slots", _slots), ("kais", _kais), ("breakdown", _breakdown), ("split", _split),
+        ("place", _place), ("apart", _apart), ("gateway", _gateway), ("servers", _servers),
     ):  # fmt: skip
         if name in result:
             lines += section(result[name])
@@ -104,9 +104,6 @@ def _scenario(case: dict[str, Any]) -> list[str]:
 def _joint(case: dict[str, Any]) -> list[str]:
     day, targets = case["day"], case["targets"]
     cpu_s = statistics.median(day["cpu_s"])
-    parts = [(name, f"{seconds:.2f}", f"{seconds / cpu_s:.0%}") for name, seconds in day["parts_s"].items()]
-    rest_s = max(cpu_s - sum(day["parts_s"].values()), 0.0)
-    parts += [("clock, decisions and tables", f"{rest_s:.2f}", f"{rest_s / cpu_s:.0%}")]
     ratios = [
         (what.format(row["name"]), f"**{row['ratio']:.3f}**",
          "{:.3f} – {:.3f}".format(*row["ratio_spread"]), f"≤ {target}")
@@ -121,11 +118,31 @@ def _joint(case: dict[str, Any]) -> list[str]:
         "## All kinds of work in one run", "",
         f"`campus`, {day['simulated_s']:,.0f} s with {day['queries']:,} queries of streams: {cpu_s:.1f} s of "
         f"CPU, {day['simulated_s'] / cpu_s:,.0f} times real time; target {targets['times_real']:,.0f}.", "",
-        *_grid(("of which", "CPU s", "share"), parts),
+        *_parts(day),
         *_grid(("CPU time", "ratio", "least – greatest of a round", "target"), ratios),
         f"With shared links a query waits, in the mean over streams, {waits}; streams stay where they are.",
         "",
     ]  # fmt: skip
+
+
+def _requests(case: dict[str, Any]) -> list[str]:
+    day = case["day"]
+    cpu_s = statistics.median(day["cpu_s"])
+    return [
+        "## All kinds of work, and many requests", "",
+        f"`campus` with {day['requests']:,} requests in {day['simulated_s']:,.0f} s and {day['queries']:,} "
+        f"queries of streams: {cpu_s:.1f} s of CPU, {day['simulated_s'] / cpu_s:,.0f} times real time; "
+        f"target {case['target']:,.0f}.", "",
+        *_parts(day),
+    ]  # fmt: skip
+
+
+def _parts(day: dict[str, Any]) -> list[str]:
+    cpu_s = statistics.median(day["cpu_s"])
+    parts = [(name, f"{seconds:.2f}", f"{seconds / cpu_s:.0%}") for name, seconds in day["parts_s"].items()]
+    rest_s = max(cpu_s - sum(day["parts_s"].values()), 0.0)
+    parts += [("clock, decisions and tables", f"{rest_s:.2f}", f"{rest_s / cpu_s:.0%}")]
+    return _grid(("of which", "CPU s", "share"), parts)
 
 
 def _startup(case: dict[str, Any]) -> list[str]:
