@@ -12,10 +12,13 @@ from edgewise import policies
 from edgewise.core.dispatch.state import ELSEWHERE
 from edgewise.core.keyed import uniform
 from edgewise.model.scenario import parse_scenario
+from edgewise.sim.links.wires import Wires
 from edgewise.sim.slots import replica_state
+from edgewise.sim.streams.guests import Guests
 from edgewise.workloads.services import simulated_services
 from joint_scenarios import held, joint_run, ran, run_of, run_out
 
+SEED = 3
 NEVER_S = 1000.0  # news of what fails
 
 
@@ -142,6 +145,30 @@ def test_a_node_that_fails_ends_both(sharing: str) -> None:
     for number in range(3):
         _, found, naive = both(world(number, sharing, outage=(10.0, 15.0)), seed=number)
         equal(found, naive)
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "ps"])
+def test_python_hands_requests_to_workers_as_the_compiled_loop_does(
+    sharing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last digit, with a node that fails; rows are used again by who comes later."""
+    worlds = [world(number, sharing, outage=(10.0, 15.0)) for number in range(3)]
+    compiled = [ran(each) for each in worlds]
+    shared = []
+
+    def by_itself(guests: Guests, *request: Any) -> None:
+        shared.append(request)
+        come(guests, *request)
+
+    come = Guests.come
+    monkeypatch.setattr(Guests, "come", by_itself)
+    run, found = run_of(worlds[0], SEED)
+    few, rows = len(shared), len(run.parts["streams"].simulation.carrier.truth)
+    monkeypatch.setattr(Wires, "streams_beside", lambda wires, rider: None)
+    assert [ran(each) for each in worlds] == compiled
+    came = len(shared) - few
+    assert came > 100 > 10 * few  # where there was no row left
+    assert rows < len(run.parts["streams"].simulation.trace) + len(found["services"])
 
 
 def test_who_is_left_out_changes_the_other_there_and_only_there() -> None:
