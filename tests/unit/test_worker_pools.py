@@ -18,6 +18,9 @@ from edgewise.core.orchestrate import AddReplica, RemoveReplica, commands_of
 from edgewise.core.orchestrate.events import EndReplica, KeepReplica, StartReplica
 from edgewise.errors import ScenarioError
 from edgewise.joint import JointRun
+from edgewise.limits import cures
+from edgewise.limits.reach import reach_of
+from edgewise.limits.rooms import rooms_of
 from edgewise.model.scenario import parse_scenario as parsed
 from edgewise.model.work import Stream
 from edgewise.sim.simulate import Simulation
@@ -141,6 +144,19 @@ def test_workers_come_and_go_or_are_there_for_good():
     ]
     with pytest.raises(ScenarioError, match="another form places it there too"):
         parse_scenario(pools(workers=some))
+
+
+def test_a_pool_can_do_what_its_most_workers_can_and_is_cured_by_more():
+    for most, cure in ((3, ["workers.0.most = 5 (small-cpu at near)"]), (8, [])):
+        scenario = parse_scenario(
+            pools(workers=[{"variant": "small-cpu", "cluster": "near", "least": 1, "most": most}])
+        )
+        groups = reach_of(scenario).groups
+        assert [(g.name, g.most, g.capacity_qps) for g in groups] == [
+            (f"small-cpu at near-{c}", most, 50.0 * most) for c in range(2)
+        ]
+        found = cures.workers(scenario, rooms_of(scenario), groups[0], 1.2)
+        assert [each.text for each in found if "most" in each.text] == cure
 
 
 class Dice:

@@ -103,7 +103,8 @@ class Checked:
         found = [self._node(room, loads.get(("node", name))) for name, room in self.rooms.items()]
         if self.reach is not None:
             for group in self.reach.groups:
-                count = f"{len(group.workers)} × {group.capacity_qps / len(group.workers):.4g} queries/s"
+                up_to = "up to " if group.pooled else ""
+                count = f"{up_to}{group.most} × {group.capacity_qps / group.most:.4g} queries/s"
                 found.append(
                     CapacityLine("worker", group.name, count, 0.0, loads.get(("worker", group.name)))
                 )

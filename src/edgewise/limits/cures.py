@@ -61,8 +61,10 @@ def workers(
     scenario: Scenario, rooms: Mapping[str, NodeRoom], group: WorkerGroup, share: float
 ) -> tuple[Cure, ...]:
     """More workers where their nodes have room, or else more nodes; as many as the load asks for."""
-    wanted = max(math.ceil(len(group.workers) * (share / ROOMY - 1.0)), 1)
+    wanted = max(math.ceil(group.most * (share / ROOMY - 1.0)), 1)
     at = _entry(scenario, group)
+    if at is not None and at[1].scales:
+        return _pool(group, *at, wanted) or nodes(scenario, group, wanted)
     alike = len(group.nodes) if at is not None and _for_each_node(scenario, at[1]) else 1
     room = more(scenario, rooms, group.variant, group.nodes) // alike
     if room and at is not None and at[1].count != "fill":
@@ -73,6 +75,15 @@ def workers(
     return nodes(scenario, group, wanted)
 
 
+def _pool(group: WorkerGroup, number: int, spec: WorkerSpec, wanted: int) -> tuple[Cure, ...]:
+    """More workers that there may be at once, where their nodes have room."""
+    if spec.most is None or group.most == len(group.workers):
+        return ()
+    raised = min(spec.most + wanted, len(group.workers))
+    text = f"workers.{number}.most = {raised} ({group.variant} at {spec.node or spec.cluster})"
+    return (Cure(text, ((f"workers.{number}.most", raised),)),)
+
+
 def nodes(scenario: Scenario, group: WorkerGroup, wanted: int) -> tuple[Cure, ...]:
     """More nodes like those that a group is on, with its workers."""
     if scenario.spec.topology is not None:
@@ -81,7 +92,7 @@ def nodes(scenario: Scenario, group: WorkerGroup, wanted: int) -> tuple[Cure, ..
     if found is None:
         return ()
     cluster, node = found
-    each = max(len(group.workers) // max(len(group.nodes), 1), 1)
+    each = max(group.most // max(len(group.nodes), 1), 1)
     extra = math.ceil(wanted / each)
     one = "one more node" if extra == 1 else f"{extra} more nodes"
     at = _entry(scenario, group)
@@ -128,7 +139,7 @@ def _generated(scenario: Scenario, group: WorkerGroup, wanted: int) -> tuple[Cur
         given = getattr(spec, tier, None)
         level = {"access": "access-", "central_office": "office-"}.get(tier, tier.replace("_", "-"))
         if given is not None and group.cluster.startswith(level):
-            servers = given.servers + max(math.ceil(wanted * given.servers / max(len(group.workers), 1)), 1)
+            servers = given.servers + max(math.ceil(wanted * given.servers / max(group.most, 1)), 1)
             path = f"topology.{tier}.servers"
             return (Cure(f"{path} = {servers}", ((path, servers),)),)
     return ()

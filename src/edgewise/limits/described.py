@@ -57,7 +57,8 @@ def workers(
 ) -> Limit:
     """Of groups that are alike: workers where a node has room for more of them, or else their nodes."""
     group, names = groups[0], alike([each.name for each in groups])
-    count, room = len(group.workers), more(scenario, rooms, groups[0].variant, group.nodes)
+    count, room = group.most, more(scenario, rooms, groups[0].variant, group.nodes)
+    room = len(group.workers) - group.most if group.pooled else room
     are, they = ("is", "it can") if count == 1 else ("are", "they can")
     all_of = "the worker of" if count == 1 else f"the {count} workers of"
     asked = f"{are} {percent(load.share)} busy at the busiest"

@@ -5,6 +5,7 @@
 Workers of one variant in one cluster are a *group*: to a site they are alike.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -32,9 +33,10 @@ class WorkerGroup(NamedTuple):
     """Workers of one variant in one cluster.
 
     Attributes:
-        workers: their names.
+        workers: their names; of a pool of all that there may be.
         nodes: where they are, in order, each once.
-        capacity_qps: of all together, at the variant's largest payload.
+        capacity_qps: of all that there may be at once, at the variant's largest payload.
+        most: how many that are. pooled: they come and go.
     """
 
     variant: str
@@ -42,6 +44,8 @@ class WorkerGroup(NamedTuple):
     workers: tuple[str, ...]
     nodes: tuple[str, ...]
     capacity_qps: float
+    most: int
+    pooled: bool
 
     @property
     def name(self) -> str:
@@ -105,7 +109,7 @@ def reach_of(scenario: Scenario) -> Reach:
     place = {key: g for g, key in enumerate(dict.fromkeys(keys))}
     group = np.array([place[key] for key in keys], dtype=np.int64)
     first = np.array([keys.index(key) for key in place], dtype=np.int64)
-    groups = tuple(_group(world, np.flatnonzero(group == g)) for g in range(len(place)))
+    groups = tuple(_group(scenario, world, np.flatnonzero(group == g)) for g in range(len(place)))
     site = np.array([need.site for need in needs], dtype=np.int64)
     size = np.array([need.size_bytes for need in needs]).reshape(-1, 1)
     least = np.array([need.min_accuracy for need in needs]).reshape(-1, 1)
@@ -144,12 +148,18 @@ def needs_of(scenario: Scenario) -> tuple[Need, ...]:
     )  # fmt: skip
 
 
-def _group(world: World, workers: Ints) -> WorkerGroup:
+def _group(scenario: Scenario, world: World, workers: Ints) -> WorkerGroup:
+    topology = scenario.topology
+    pools = Counter(topology.workers[w].pool for w in workers.tolist())
+    most_of = {pool.name: pool.most for pool in topology.pools}
+    most = sum(count if pool is None else min(most_of[pool], count) for pool, count in pools.items())
     nodes = dict.fromkeys(world.node_names[n] for n in world.node[workers].tolist())
     return WorkerGroup(
         world.variant_names[workers[0]],
         world.cluster_names[world.cluster[workers[0]]],
         tuple(world.worker_names[w] for w in workers.tolist()),
         tuple(nodes),
-        float(world.capacity_qps[workers].sum()),
+        float(most * world.capacity_qps[workers[0]]),
+        most,
+        any(pool is not None for pool in pools),
     )

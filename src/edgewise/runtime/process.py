@@ -245,7 +245,7 @@ class Following:
         names, elsewhere = self.gateway.session.world.worker_names, self.gateway.book.moves()
         for running in self.store.processes("worker"):
             process = running.process
-            if "start_s" in process.settings and process.name in self._places:
+            if process.pooled and process.name in self._places:
                 self.gateway.want(names.index(process.name), process.wanted, process.settings["start_s"])
             name, place = process.name, (process.url, process.settings.get("model", ""))
             known = self._places.get(name)

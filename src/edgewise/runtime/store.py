@@ -69,6 +69,11 @@ class Process:
     wanted: bool = True
 
     @property
+    def pooled(self) -> bool:
+        """Whether it is a worker that comes and goes."""
+        return "start_s" in self.settings
+
+    @property
     def url(self) -> str:
         """Where it answers this machine."""
         host = str(self.settings.get("host") or "127.0.0.1")
@@ -97,6 +102,11 @@ class Running:
     restarts: int
     failures: int
     outdated: bool
+
+    @property
+    def away(self) -> bool:
+        """Whether it is a worker that is not there now, and may be started."""
+        return self.process.pooled and not self.process.wanted and self.handle is None
 
 
 class Store(TrafficStore):

@@ -146,7 +146,7 @@ class Controller:
 
     def _needed(self, process: Process) -> bool:
         """Whether a gateway still uses a worker that goes, because it is yet to be told or started anew."""
-        if process.kind == "replica" or self.replicas.comes_and_goes(process.name):
+        if process.kind == "replica" or process.pooled:
             return self.replicas.in_use(process.name)
         return process.kind == "worker" and self.rolling.under_way
 
@@ -275,7 +275,7 @@ class Controller:
                 row[count] = sum(each.get(count, 0) for each in seen) if seen else None
         return {
             "policies": rows,
-            "processes": [self._row(r) for r in running],
+            "processes": [self._row(r) for r in running if not r.away],
             "streams_open": self.store.streams_open(),
             "jobs": self._counted(lambda: [job.state for job in self.jobs.book.listed()]),
             "pipelines": self._counted(lambda: [kept.state for kept in self.pipelines.book.listed()]),
@@ -318,7 +318,7 @@ class Controller:
 
     async def _listed(self, kind: str) -> list[dict[str, Any]]:
         kinds = ("worker", "replica") if kind == "worker" else (kind,)
-        mine = [r for r in self.store.processes() if r.process.kind in kinds]
+        mine = [r for r in self.store.processes() if r.process.kind in kinds and not r.away]
         rows = [
             self._row(r) | (self.replicas.describe(r) if r.process.kind == "replica" else {}) for r in mine
         ]

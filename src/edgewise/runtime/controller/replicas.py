@@ -99,11 +99,6 @@ class Replicas(LiveDecision):
             return True
         return not may_end((view["wanted"], view["held"]) for view in self._views(name))
 
-    def comes_and_goes(self, name: str) -> bool:
-        """Whether it is a worker of a pool."""
-        what = self.plane.orchestrated
-        return what is not None and any(name in workers for workers in what.workers)
-
     async def step(self, now_s: float) -> None:
         """One pass: forget replicas that ended, ask the gateways, and in a new frame the policy."""
         services, rows, what = self.plane.services, self.store.processes("replica"), self.plane.orchestrated
@@ -263,8 +258,7 @@ class Replicas(LiveDecision):
         rows = {running.process.name: running for running in self.store.processes("worker")}
         for name in what.workers[p]:
             running = rows.get(name)
-            free = running is not None and not running.process.wanted and running.handle is None
-            if free and running is not None and running.process.settings["node"] == what.nodes[n]:
+            if running is not None and running.away and running.process.settings["node"] == what.nodes[n]:
                 self.store.set_wanted(name, True)
                 return name
         return ""
