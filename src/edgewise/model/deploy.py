@@ -4,7 +4,7 @@ Forbidden here: I/O, and stopping at the first problem: they are collected in a 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -32,7 +32,7 @@ def deploy(
     """
     left = {node.name: list(node.resources.as_tuple()) for c in clusters for node in c.nodes}
     total = {node.name: node.resources.as_tuple() for c in clusters for node in c.nodes}
-    placed: Placed = []
+    placed, for_good = Placed(), set[tuple[str, str]]()
     pools, fixed = list[Pool](), {node: list(all_) for node, all_ in total.items()}
     for i, spec in enumerate(specs):
         need = catalog.variant(spec.variant).resources.as_tuple()
@@ -50,13 +50,14 @@ def deploy(
                     for room in (left,) if spec.scales else (left, fixed):
                         room[node] = [have - take for have, take in zip(room[node], need, strict=True)]
                     placed.append((spec.variant, node))
+                    for_good |= set() if spec.scales else {(spec.variant, node)}
                     done += 1
             if done < wanted and (spec.count != "fill" or done == 0):
                 problems.append(_does_not_fit(i, spec, need, nodes, left, done))
                 break
         if spec.scales:
             pools += _pools(i, spec, clusters, problems)
-    _check_pools(pools, placed, specs, problems)
+    _check_pools(pools, for_good, problems)
     return _with_pools(placed, pools, catalog, fixed, total), tuple(pools)
 
 
@@ -81,14 +82,11 @@ def _pools(i: int, spec: WorkerSpec, clusters: Sequence[Cluster], problems: list
         yield Pool(f"{spec.variant}@{name}", spec.variant, nodes, least, spec.most or MOST_WORKERS)
 
 
-def _check_pools(
-    pools: Sequence[Pool], placed: Placed, specs: Sequence[WorkerSpec], problems: list[str]
-) -> None:
+def _check_pools(pools: Sequence[Pool], for_good: Set[tuple[str, str]], problems: list[str]) -> None:
     """A variant that comes and goes on a node is placed there by no other form."""
     mine = Counter((pool.variant, node) for pool in pools for node in pool.nodes)
-    fixed = {spec.variant for spec in specs if not spec.scales}
     for (variant, node), count in mine.items():
-        if count > 1 or (variant in fixed and (variant, node) in placed):
+        if count > 1 or (variant, node) in for_good:
             problems.append(
                 f"workers: {variant!r} comes and goes on {node!r}, and another form places it there too; "
                 "leave one of them out"
