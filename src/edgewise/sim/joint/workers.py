@@ -94,7 +94,8 @@ class WorkersPart(Bystander):
         self._asked = Asked.of(what.pool_of)
         self._open_s = np.array([stream.open_s for stream in simulation.trace])
         self._sent = np.zeros((2, len(simulation.trace)), dtype=np.int64)  # in time, and in all, so far
-        self._frame, self._last_s, self._lag_s = 0, -math.inf, scenario.telemetry_lag_s
+        self._frame, self._last_s, self._looked_s = 0, -math.inf, -math.inf
+        self._lag_s = scenario.telemetry_lag_s
         self._period_s, self._end_s = scenario.telemetry_period_s, scenario.duration_s
 
     def takes(self, command: OrchestrateCommand) -> bool:
@@ -107,13 +108,16 @@ class WorkersPart(Bystander):
         """The next frame, worker that is up, or look at those that are to go."""
         frame_s = self._frame * self._what.frame_s
         next_s = min(frame_s if frame_s < self._end_s else math.inf, *self._up_s.values(), math.inf)
-        looks = [self._look_s(heard_s) for heard_s in self._heard_s.values()]
-        return min([next_s, self._last_s if self._gone else math.inf, *looks])
+        return min(next_s, self._last_s if self._gone else math.inf, self._look_s())
 
-    def _look_s(self, heard_s: float) -> float:
-        """When telemetry looks next at a worker that is to go, after gateways have heard of it."""
-        after_s = max(heard_s, self._last_s)
-        return (math.floor(after_s / self._period_s) + 1) * self._period_s + self._lag_s
+    def _look_s(self) -> float:
+        """When telemetry looks next at workers that are to go, after gateways have heard of one."""
+        if not self._heard_s:
+            return math.inf
+        after_s = max(min(self._heard_s.values()), self._looked_s)
+        periods = math.floor((after_s - self._lag_s) / self._period_s) + 1
+        look_s = periods * self._period_s + self._lag_s
+        return look_s if look_s > after_s else look_s + self._period_s
 
     def change_node(self, node: str, up: bool, now_s: float) -> None:
         """See the module."""
@@ -143,12 +147,8 @@ class WorkersPart(Bystander):
             del self._up_s[w]
             self.stage[w] = Stage.UP
             self._run.begin_worker(w, now_s)
-        self._run.serve_until(now_s)
-        for w in [w for w, heard_s in self._heard_s.items() if heard_s < now_s]:
-            if not self._run.holds(w, now_s):
-                self._run.end_worker(w, now_s)
-                self._leave(w)
-                self._gone.append(w)
+        if self._look_s() <= now_s:
+            self._look(now_s)
         for w in self._gone:
             self._told.pop(w, None)
             yield Rank.ENDED, ReplicaGone(self._run.world.worker_names[w])
@@ -156,8 +156,19 @@ class WorkersPart(Bystander):
         if self._frame * self._what.frame_s <= now_s < self._end_s:
             yield from self._frame_began(now_s)
 
+    def _look(self, now_s: float) -> None:
+        """Who is to go, and has nothing any more, ends."""
+        self._looked_s = now_s
+        self._run.serve_until(now_s)
+        for w in [w for w, heard_s in self._heard_s.items() if heard_s < now_s]:
+            if not self._run.holds(w, now_s):
+                self._run.end_worker(w, now_s)
+                self._leave(w)
+                self._gone.append(w)
+
     def _frame_began(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         self._frame += 1
+        self._run.serve_until(now_s)
         for w in np.flatnonzero(self.stage != Stage.AWAY).tolist():
             seen = self._seen(w)
             if self._told.get(w) != seen:
