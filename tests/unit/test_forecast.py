@@ -9,7 +9,7 @@ from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import new_view
 from edgewise.model.pools import orchestrated
 from edgewise.model.scenario import parse_scenario
-from edgewise.policies.orchestrate.forecast import CELL_S, DAY_S, Forecast
+from edgewise.policies.orchestrate.forecast import CELL_S, DAY_S, ForecastScaling
 from joint_scenarios import pools
 
 FRAME_S = 5.0
@@ -22,7 +22,7 @@ def what():
 
 
 def begun(what, **given):
-    policy = Forecast(**given)
+    policy = ForecastScaling(**given)
     policy.reset(what.system, Key(0))
     return policy
 

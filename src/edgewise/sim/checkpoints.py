@@ -23,19 +23,19 @@ from edgewise.sim.links.wires import Wires
 ROUNDING = 1e-9  # of a mark, in periods
 
 
-class Way(NamedTuple):
+class SavingWay(NamedTuple):
     """Routes from a node to where checkpoints are kept, and back: their numbers, and the links of each."""
 
     there: tuple[int, Ints]
     back: tuple[int, Ints]
 
 
-def ways_of(wires: Wires, cluster: int, nodes: Sequence[str], site_of: Ints) -> dict[str, Way]:
+def ways_of(wires: Wires, cluster: int, nodes: Sequence[str], site_of: Ints) -> dict[str, SavingWay]:
     """Of nodes outside a cluster, by name, over the ways of their (N,) sites."""
     found = {}
     for node, site in zip(nodes, site_of.tolist(), strict=True):
         there, back = (wires.way(site, cluster, back=back) for back in (False, True))
-        found[node] = Way((there, wires.links_of(there)), (back, wires.links_of(back)))
+        found[node] = SavingWay((there, wires.links_of(there)), (back, wires.links_of(back)))
     return found
 
 
@@ -51,7 +51,10 @@ class Checkpoints:
     """
 
     def __init__(
-        self, jobs: Sequence[DeferrableJob], pulls: Pulls | None = None, ways: Mapping[str, Way] | None = None
+        self,
+        jobs: Sequence[DeferrableJob],
+        pulls: Pulls | None = None,
+        ways: Mapping[str, SavingWay] | None = None,
     ) -> None:
         self._jobs, self._pulls, self._ways = jobs, pulls, ways or {}
         self.saved_s = np.zeros(len(jobs))

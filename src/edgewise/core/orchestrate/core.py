@@ -26,7 +26,7 @@ from edgewise.core.orchestrate.counting import (
     known,
     may_change,
 )
-from edgewise.core.orchestrate.draft import Draft
+from edgewise.core.orchestrate.draft import ReplicaDraft
 from edgewise.core.orchestrate.events import (
     CLOUD,
     FrameBegan,
@@ -246,8 +246,8 @@ class OrchestrateCore:
         """
         return self._drafted(numbers).commands
 
-    def _drafted(self, numbers: Ints) -> Draft:
-        draft = Draft(self)
+    def _drafted(self, numbers: Ints) -> ReplicaDraft:
+        draft = ReplicaDraft(self)
         done = np.zeros(len(numbers), dtype=np.bool_)
         for i, (n, change) in enumerate(numbers.tolist()):
             s = abs(change) - 1

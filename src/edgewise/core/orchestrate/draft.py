@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgewise.core.orchestrate.core import OrchestrateCore
 
 
-class Draft:
+class ReplicaDraft:
     """Replicas as they are while commands are carried out.
 
     Attributes:

@@ -35,7 +35,7 @@ TREND = 4  # frames
 
 @policy("forecast")
 @dataclass
-class Forecast(Autoscaler):
+class ForecastScaling(Autoscaler):
     """The day by the quarter of an hour, ahead by the time that workers take to start.
 
     Attributes:

@@ -40,7 +40,7 @@ from edgewise.sim.requests.sites import MOST
 from edgewise.sim.simulate import Simulation
 
 
-class Stage(IntEnum):
+class WorkerStage(IntEnum):
     """Of a worker: not there; it starts; it is up; it is to go."""
 
     AWAY, STARTS, UP, DRAINS = range(4)
@@ -79,7 +79,7 @@ class WorkersPart(Bystander):
         rows = {name: n for n, name in enumerate(what.nodes)}
         self._node_of: Ints = np.array([rows.get(name, -1) for name in world.node_names], dtype=np.int64)
         mine = what.pool_of >= 0
-        self.stage: Ints = np.where(mine & world.at_first, Stage.UP, Stage.AWAY).astype(np.int64)
+        self.stage: Ints = np.where(mine & world.at_first, WorkerStage.UP, WorkerStage.AWAY).astype(np.int64)
         simulation.pooled[:] = mine
         self.images = NodeImages(
             images, system.site_of, system.delay_s[:, 0], system.rate_bps[:, 0], self._image_came
@@ -122,7 +122,7 @@ class WorkersPart(Bystander):
     def change_node(self, node: str, up: bool, now_s: float) -> None:
         """See the module."""
         n = self._what.nodes.index(node) if node in self._what.nodes else -1
-        mine = [w for w in np.flatnonzero(self.stage != Stage.AWAY).tolist() if self._node(w) == n]
+        mine = [w for w in np.flatnonzero(self.stage != WorkerStage.AWAY).tolist() if self._node(w) == n]
         if up:
             self._down.discard(n)
             for w in mine:
@@ -132,20 +132,20 @@ class WorkersPart(Bystander):
         self.images.lose(n, now_s)
         for w in mine:
             self._up_s.pop(w, None)
-            if self.stage[w] == Stage.DRAINS:
+            if self.stage[w] == WorkerStage.DRAINS:
                 self._leave(w)
                 self._gone.append(w)
-            elif self.stage[w] == Stage.STARTS:
+            elif self.stage[w] == WorkerStage.STARTS:
                 self._run.tell_of(w, now_s, up=False, drains=True)  # nobody knows when it comes
             else:
-                self.stage[w] = Stage.STARTS
+                self.stage[w] = WorkerStage.STARTS
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """Who is there or gone; at the beginning of a frame what was counted, and the frame."""
         self._last_s = now_s
         for w in [w for w, up_s in self._up_s.items() if up_s <= now_s]:
             del self._up_s[w]
-            self.stage[w] = Stage.UP
+            self.stage[w] = WorkerStage.UP
             self._run.begin_worker(w, now_s)
         if self._look_s() <= now_s:
             self._look(now_s)
@@ -169,7 +169,7 @@ class WorkersPart(Bystander):
     def _frame_began(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         self._frame += 1
         self._run.serve_until(now_s)
-        for w in np.flatnonzero(self.stage != Stage.AWAY).tolist():
+        for w in np.flatnonzero(self.stage != WorkerStage.AWAY).tolist():
             seen = self._seen(w)
             if self._told.get(w) != seen:
                 self._told[w] = seen
@@ -185,17 +185,17 @@ class WorkersPart(Bystander):
         if isinstance(command, StartReplica):
             p = command.service - self._what.pools.first
             free = [self._row[name] for name in self._what.workers[p]]
-            w = next(w for w in free if self.stage[w] == Stage.AWAY and self._node(w) == command.node)
-            self.stage[w] = Stage.STARTS
+            w = next(w for w in free if self.stage[w] == WorkerStage.AWAY and self._node(w) == command.node)
+            self.stage[w] = WorkerStage.STARTS
             self._start(w, now_s)
         else:
             w = self._row[command.replica]
             if isinstance(command, KeepReplica):
-                self.stage[w] = Stage.UP
+                self.stage[w] = WorkerStage.UP
                 del self._heard_s[w]
                 self._run.tell_of(w, now_s, up=True)
-            elif self.stage[w] == Stage.UP:
-                self.stage[w], self._heard_s[w] = Stage.DRAINS, now_s + self._lag_s
+            elif self.stage[w] == WorkerStage.UP:
+                self.stage[w], self._heard_s[w] = WorkerStage.DRAINS, now_s + self._lag_s
                 self._run.tell_of(w, now_s, up=False, drains=True)
             else:
                 self._leave(w)
@@ -211,7 +211,7 @@ class WorkersPart(Bystander):
             return
         variant = self._variant(w)
         there_s = self.images.fetch(variant.name, self._node(w), variant.image_bytes, now_s)
-        self.stage[w] = Stage.STARTS
+        self.stage[w] = WorkerStage.STARTS
         if there_s < math.inf:
             self._starts(w, there_s, now_s)
 
@@ -220,19 +220,22 @@ class WorkersPart(Bystander):
         self._run.tell_of(w, now_s, up=False, ready_s=up_s + self._lag_s)
 
     def _image_came(self, image: str, node: int, there_s: float) -> None:
-        for w in np.flatnonzero(self.stage == Stage.STARTS).tolist():
+        for w in np.flatnonzero(self.stage == WorkerStage.STARTS).tolist():
             if self._node(w) == node and self._variant(w).name == image and w not in self._up_s:
                 self._starts(w, there_s, self._last_s)
 
     def _leave(self, w: int) -> None:
         """A worker is not there any more."""
-        self.stage[w] = Stage.AWAY
+        self.stage[w] = WorkerStage.AWAY
         self._up_s.pop(w, None)
         self._heard_s.pop(w, None)
 
     def _seen(self, w: int) -> ReplicaSeen:
         held = sum(int(core.known.whole[STREAMS, w]) for core in self._run.cores)
-        up, wanted = self.stage[w] in (Stage.UP, Stage.DRAINS), self.stage[w] != Stage.DRAINS
+        up, wanted = (
+            self.stage[w] in (WorkerStage.UP, WorkerStage.DRAINS),
+            self.stage[w] != WorkerStage.DRAINS,
+        )
         service = self._what.pools.first + int(self._what.pool_of[w])
         name = self._run.world.worker_names[w]
         return ReplicaSeen(name, self._node(w), service, wanted, True, bool(up), False, held)
