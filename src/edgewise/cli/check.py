@@ -105,7 +105,8 @@ def _in_cloud(found: Checked) -> None:
     pooled = [name for name, workers in met.items() if not workers]
     for name, workers in met.items():
         if workers:
-            _say(f"in the cloud, requests of {name} meet {len(workers)} named workers, each with its queue")
+            named = "one named worker" if len(workers) == 1 else f"{len(workers)} named workers"
+            _say(f"in the cloud, requests of {name} meet {named}, with a queue of its own")
     if pooled and services is not None:
         shown = ", ".join(pooled[:NAMED]) + (f" and {len(pooled) - NAMED} more" if pooled[NAMED:] else "")
         _say(f"in the cloud, requests of {shown} meet a pool: all replicas that fit {services.cloud}")
