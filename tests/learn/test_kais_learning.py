@@ -16,6 +16,7 @@ from edgewise.core.orchestrate import (
     HOLD,
     LAYER,
     MACHINE,
+    POOL,
     REPLICAS,
     SITE,
     WORLD,
@@ -86,7 +87,9 @@ def a_view(seed: int = 0, worlds: int = 6) -> ReplicaView:
         np.full((worlds, N + 1), 1e11),
         records((worlds, N + 1, L), LAYER),
         whole(0, 9, S),
+        records((worlds, 0), POOL),
     )
+    view.replicas["may"] = 1
     by_service = (N + 1, S)
     values = {
         "clock_s": np.full(worlds, 3.0),
