@@ -14,7 +14,7 @@ from edgewise.errors import ScenarioError
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.topology import Resources
 from edgewise.model.work import DeferrableJob
-from edgewise.sim.checkpoints import Checkpoints, Way
+from edgewise.sim.checkpoints import Checkpoints, SavingWay
 from joint_scenarios import run_of
 
 NODE = {"cpu_cores": 2, "memory_bytes": "4GB"}
@@ -115,7 +115,7 @@ def test_a_size_of_no_checkpoint_is_an_error() -> None:
 def test_what_stands_still_sends_nothing_and_sends_it_anew_when_it_goes_on() -> None:
     job = DeferrableJob(0, Resources(1.0), 20.0, 0.0, 0.0, 1.0, checkpoint_s=5.0, checkpoint_bytes=10.0)
     pulls = Pulls(np.array([40.0, 40.0]), 0.0, lambda now_s, bps: None)
-    ways = {"near": Way((0, np.array([0])), (1, np.array([1])))}
+    ways = {"near": SavingWay((0, np.array([0])), (1, np.array([1])))}
     kept, lengths = Checkpoints([job], pulls, ways), np.array([20.0])
     kept.runs(0, "near", 0.0, 0.0, 20.0)
     assert kept.next_s() == 5.0
@@ -136,7 +136,7 @@ def test_one_that_is_due_while_another_is_on_its_way_is_left_out_and_none_is_wri
     job = DeferrableJob(0, Resources(1.0), 20.0, 0.0, 0.0, 1.0, checkpoint_s=5.0, checkpoint_bytes=40.0)
     pulls = Pulls(np.array([40.0]), 0.0, lambda now_s, bps: None)
     kept, lengths = (
-        Checkpoints([job], pulls, {"near": Way((0, np.array([0])), (0, np.array([0])))}),
+        Checkpoints([job], pulls, {"near": SavingWay((0, np.array([0])), (0, np.array([0])))}),
         np.array([20.0]),
     )
     kept.runs(0, "near", 0.0, 0.0, 20.0)
