@@ -9,11 +9,11 @@ import asyncio
 import numpy as np
 import pytest
 from ground import PlayedWorker
+from test_replicas_physical import noted
 from test_streams_physical import InOrder, client, gateway_of
 from virtual import BEGAN_UNIX_S, played
 
-from edgewise.core.orchestrate.core import OrchestrateCore
-from edgewise.core.orchestrate.events import FrameBegan, StartReplica, StreamsCounted
+from edgewise.core.orchestrate.events import FrameBegan, StreamsCounted
 from edgewise.core.world import World
 from edgewise.model.pools import pool_of
 from edgewise.model.scenario import parse_scenario
@@ -58,22 +58,6 @@ def scenario_of(orchestrate, clients_per_min):
     (slow,) = data["streams"]["applications"]
     slow["deadline_s"], slow["rate_qps"] = 2, [5, 15]
     return data | {"live": {"budgets_s": {"orchestrate": 60}}}
-
-
-def noted(patched):
-    log, handle = [], OrchestrateCore.handle
-
-    def handle_and_note(core, event):
-        where = {name: (each.node, each.service) for name, each in core.replicas.items()}
-        commands = handle(core, event)
-        said = [
-            (type(c).__name__, *(c if isinstance(c, StartReplica) else where[c.replica])) for c in commands
-        ]
-        log.append((event, said))
-        return commands
-
-    patched.setattr(OrchestrateCore, "handle", handle_and_note)
-    return log
 
 
 class PlayedBackend:

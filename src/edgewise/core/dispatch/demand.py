@@ -5,6 +5,7 @@ quick enough. So what several pools could serve counts for each of them: whoever
 Forbidden here: I/O, clocks.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +15,8 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import held, kernel
 from edgewise.core.dispatch.state import (
     DOWN,
-    ELSEWHERE,
     FULL,
     LATE,
-    LOAD,
     NO_ROOM,
     NONE,
     STARTING,
@@ -104,18 +103,18 @@ def reason_column(reason: int) -> int:
     return 4 if reason == STARTING else -1
 
 
-def bound_load(world: World, known: list[State], pool: Ints, nodes: Ints, count: int) -> Floats:
+def bound_load(world: World, own_qps: Sequence[Floats], pool: Ints, nodes: Ints, count: int) -> Floats:
     """(N, P) load of the streams that gateways have bound, in workers' worth.
 
     Args:
-        known: of each gateway.
+        own_qps: of each gateway, see `DispatchCore.own_qps`.
         pool: (W,) of each worker, -1 of one that is there for good.
         nodes: (V,) which of the N rows each node of the world is, -1: none.
         count: N.
     """
     pools = int(pool.max(initial=-1)) + 1
     found, mine = np.zeros((count, pools)), pool >= 0
-    each = sum(state.real[LOAD] - state.real[ELSEWHERE] for state in known) / world.real[CAPACITY]
+    each = sum(own_qps) / world.real[CAPACITY]
     where = nodes[world.whole[NODE, mine]]
     np.add.at(found, (where, pool[mine]), np.asarray(each)[mine])
     return np.maximum(found, 0.0)

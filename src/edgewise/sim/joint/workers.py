@@ -249,7 +249,6 @@ class WorkersPart(Bystander):
     def _counted(self, now_s: float) -> StreamsCounted:
         """What gateways have counted since the last frame."""
         run, what = self._run, self._what
-        known = [core.known for core in run.cores]
         self._asked.clear()
         begun_s = (self._frame - 2) * what.frame_s
         came = np.flatnonzero((self._open_s >= begun_s) & (self._open_s < now_s))
@@ -258,9 +257,10 @@ class WorkersPart(Bystander):
             at_site = came if len(run.cores) == 1 else came[run.rows.site[came] == s]
             reason = np.where(run.bound >= 0, 0, run.reason).astype(np.int8)
             reason[wait] = 0  # which are asked for apart
-            ask(known[s], run.rows, at_site, reason, True, self._asked)
-            ask(known[s], run.rows, wait, run.reason, False, self._asked)
-        load = bound_load(run.world, known, what.pool_of, self._node_of, len(what.nodes))
+            ask(core.known, run.rows, at_site, reason, True, self._asked)
+            ask(core.known, run.rows, wait, run.reason, False, self._asked)
+        own_qps = [core.own_qps for core in run.cores]
+        load = bound_load(run.world, own_qps, what.pool_of, self._node_of, len(what.nodes))
         a = self._asked
         return StreamsCounted(load, a.asked.copy(), a.unserved.copy(), self._in_time(), a.refused.copy())
 
