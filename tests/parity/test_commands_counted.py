@@ -30,6 +30,7 @@ from edgewise.workloads.services import simulated_services
 SHORT = {
     "campus": {"duration_s": 7200, "timeline": []},
     "campus-small": {},
+    "commuters": {"duration_s": 1800},
     "deferrable": {},
     **{name: {"duration_s": 50} for name in ("edge-cloud", "edge-cloud-complex", "scarce", "scarce-complex")},
     "factory": {"duration_s": 100},
@@ -189,3 +190,14 @@ def test_what_no_core_decided_is_seen():
     issued, result = simulated(load_scenario("kais-demo", published))
     there, recorded = requests(issued, result.items, result)
     assert there == (0, 0) and recorded[0] > 100
+
+
+def test_workers_that_come_and_go_were_wanted_by_a_core():
+    """Who held what of nodes, again: every worker of streams but those there at first was started by a command."""
+    with pytest.MonkeyPatch.context() as patched:
+        issued = Issued(patched)
+        scenario = load_scenario("commuters", {"duration_s": 1800})
+        result = ew.simulate(scenario, {"orchestrate": "autoscaler"}, seeds=(3,))
+    held = Counter(result.use["holds"]["work"].to_pylist())["streams"]
+    started = held - len(scenario.topology.at_first)
+    assert started == issued.commands[StartReplica] > 0
