@@ -11,7 +11,13 @@ LONGEST_S = np.array(LONGEST)
 
 
 def telemetry(
-    measured_s: float, period_s: float, queue: Floats, answered: Ints, sum_s: Floats, bins: Ints
+    measured_s: float,
+    period_s: float,
+    queue: Floats,
+    answered: Ints,
+    sum_s: Floats,
+    bins: Ints,
+    links: Floats | None = None,
 ) -> Telemetry:
     """What is measured of W workers at the end of a period.
 
@@ -19,9 +25,10 @@ def telemetry(
         queue: (W,) queries waiting or in service.
         answered, sum_s: (W,) queries answered in the period, and the sum of their sojourns.
         bins: (W, DELAY_BINS) the same queries by sojourn.
+        links: see `Telemetry`.
     """
     mean_s = sum_s / np.maximum(answered, 1)
-    return Telemetry(measured_s, queue, answered / period_s, mean_s, p95_s(answered, bins))
+    return Telemetry(measured_s, queue, answered / period_s, mean_s, p95_s(answered, bins), links)
 
 
 @kernel

@@ -175,6 +175,7 @@ class PipelineWorld:
         self.now_s, self.arrived = 0.0, 0
         self.down = np.zeros(len(network.names), dtype=np.bool_)
         self._stuck = np.zeros(count, dtype=np.bool_)  # frames meet a dead node
+        self._next_s: float | None = None  # None: something has changed since it was worked out
 
     def advance(self) -> bool:
         """On to the next event, where pipelines come or end; False if nothing can make progress any more."""
@@ -196,21 +197,23 @@ class PipelineWorld:
 
     def next_s(self) -> float:
         """When a pipeline comes or ends, at the present rates."""
-        left = self.arrivals[self.arrived :]
-        arrival_s = self.pipelines[left[0]].arrival_s if left else np.inf
-        return min(arrival_s, float(self._ends().min(initial=np.inf)))
+        if self._next_s is None:
+            left = self.arrivals[self.arrived :]
+            arrival_s = self.pipelines[left[0]].arrival_s if left else np.inf
+            self._next_s = min(arrival_s, float(self._ends().min(initial=np.inf)))
+        return self._next_s
 
     def happened(self, to_s: float) -> Iterator[PlaceEvent]:
         """Which pipelines ended at a time, and which came until then."""
         yield from self.bring_up(to_s)
         for i in self.arrivals[self.arrived :]:
             if self.pipelines[i].arrival_s <= to_s:
-                self.arrived += 1
+                self.arrived, self._next_s = self.arrived + 1, None
                 yield PipelineSubmitted(self.arrays[i])
 
     def bring_up(self, to_s: float) -> Iterator[PipelineEnded]:
         """Count the frames up to a time; pipelines that ended then."""
-        i, end_s = self._active(), self._ends()
+        i, end_s, self._next_s = self._active(), self._ends(), None
         # The core may just have stopped one that made progress up to now.
         self.frames += self.rate * np.maximum(to_s - np.maximum(self.now_s, self.resume_s), 0.0)
         self.length_s[self._stuck] += to_s - self.now_s
@@ -223,6 +226,7 @@ class PipelineWorld:
 
     def take(self, command: PlaceCommand, now_s: float) -> None:
         """Carry a command out."""
+        self._next_s = None
         match command:
             case StartPipeline(placed):
                 i = placed.pipeline.id
@@ -238,7 +242,7 @@ class PipelineWorld:
 
     def settle(self) -> None:
         """Rates of the placements in force."""
-        active, placed = self._active(), list(self.core.running.values())
+        active, placed, self._next_s = self._active(), list(self.core.running.values()), None
         self.rate[active] = throughput(self.core.network, placed)
         self._stuck[:] = False
         if self.down.any():

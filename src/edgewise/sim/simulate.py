@@ -8,7 +8,7 @@ close between two of them go to `DispatchCore.play` at once, and queries run in 
 import heapq
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -120,6 +120,7 @@ class Simulation:
         self.tally = tables.new_tally(scenario.duration_s, scenario.window_s, self.trace)
         self._links = Links(*(array.copy() for array in self.world.links))
         self.ways = way_arrays(self.world, self._links)
+        self._delay_s = self.ways.view(np.ndarray)["delay_s"]  # read sooner than an array of records
         self._last = self.bound.copy()  # the worker of each stream's records
         self._counts = np.zeros((3, self._windows), dtype=np.int64)  # opened, bound, refused
         self.carrier = self._carrier(np.uint64(seed & 0xFFFFFFFFFFFFFFFF), wires)
@@ -315,7 +316,7 @@ class Simulation:
             return
         worker = self.bound[streams]
         self._last[streams] = worker
-        delay_s = self.ways.delay_s[self.truth.site[streams], self.world.cluster[worker]]
+        delay_s = self._delay_s[self.rows.site[streams], self.world.cluster[worker]]
         reached = delay_s < np.inf  # else queries are sent in vain from now on, until the core knows of it
         for i, at_s in zip(streams[~reached].tolist(), now_s[~reached].tolist(), strict=True):
             self.carrier.drop(i, at_s, kernels.REJECTED)
@@ -423,12 +424,10 @@ class Simulation:
         w = self.workers
         count_all_answers(now_s, w)
         period_s, queue = self.scenario.telemetry_period_s, self.carrier.waiting(now_s)
-        counts = w.each.answered.copy(), w.each.delay_sum_s.copy(), w.histogram
-        measured = telemetry(now_s, period_s, queue, *counts)
-        measured = replace(measured, links=self.carrier.links_now(now_s))
-        w.each.answered = 0
-        w.each.delay_sum_s = 0.0
-        w.histogram[:] = 0
+        each = w.each.view(np.ndarray)
+        counts = each["answered"].copy(), each["delay_sum_s"].copy(), w.histogram
+        measured = telemetry(now_s, period_s, queue, *counts, self.carrier.links_now(now_s))
+        each["answered"], each["delay_sum_s"], w.histogram[:] = 0, 0.0, 0
         self._report(Measured(now_s + self.scenario.telemetry_lag_s, measured))
 
     def _report(self, measured: Measured) -> None:

@@ -114,6 +114,10 @@ class SiteSimulation(Simulation):
             core.keep_in(known)
             core.stays.update(self.core.stays)
         self._loops: dict[int, Any] = {}
+        self._decide_now, self._filled = (
+            list[Any](),
+            tuple[Any, ...](),
+        )  # each site's score, and what a loop takes
         self._site = desks.site_of(
             cores, self.rows, world.capacity_qps, self._links.delay_s, self._alive,
             np.array([retry or bool(stream.source) for stream in self.trace], dtype=np.bool_),
@@ -149,10 +153,10 @@ class SiteSimulation(Simulation):
             start = self._played
             what = (scores, self._site, self._events, start, *where, given)
             why, self._played = loop(*what)
-            opened = self._events.kind[start : self._played] == OPEN
-            opened_s = self._events.time_s[start : self._played][opened]
-            window = np.minimum(opened_s / self.scenario.window_s, self._windows - 1).astype(int)
-            np.add.at(self._counts[0], window, 1)
+            if self._played > start:
+                opened = self._events.kind[start : self._played] == OPEN
+                opened_s = self._events.time_s[start : self._played][opened]
+                np.add.at(self._counts[0], self._window_of(opened_s), 1)
             written, given = self._read(), UNDECIDED
             if why == PLAYED:
                 return
@@ -177,15 +181,14 @@ class SiteSimulation(Simulation):
 
     def _scores(self, until_s: float) -> tuple[Any, ...]:
         """Compiled scores that decide until then; which site uses which is written into `Cores.score`."""
-        found, cores = list[Any](), self._site.cores
-        for s, core in enumerate(self.cores):
-            cores.measured_s[s] = core.known.measured_s
-            score = core.compiled_score(until_s)
-            if score is not None and score not in found:
-                found.append(score)
-            which = found.index(score) if score is not None else NOBODY
-            cores.score[s] = which if which < desks.SCORES else NOBODY
-        return desks.filled(found)
+        cores, decide = self._site.cores, [core.compiled_score(until_s) for core in self.cores]
+        cores.measured_s[:] = [core.known.measured_s for core in self.cores]
+        if decide != self._decide_now:
+            self._decide_now, found = decide, [*dict.fromkeys(each for each in decide if each is not None)]
+            which = [found.index(each) if each is not None else NOBODY for each in decide]
+            cores.score[:] = [each if each < desks.SCORES else NOBODY for each in which]
+            self._filled = desks.filled(found)
+        return self._filled
 
     def _decide(self) -> int:
         """Have a core decide the stream that the loop waits for."""
@@ -203,9 +206,9 @@ class SiteSimulation(Simulation):
     def _read(self) -> int:
         """Carry out what the loop has written down; how much that was."""
         known, figures = self._site.desks, self._site.desks.figures
-        self.core.guard.questions += int(figures[QUESTIONS])
-        self.refusals += int(figures[REFUSALS])
-        written = int(figures[WRITTEN])
+        written, questions, refusals = map(int, figures[:PLACE])
+        self.core.guard.questions += questions
+        self.refusals += refusals
         figures[QUESTIONS] = figures[REFUSALS] = figures[WRITTEN] = 0
         for core, now_s in zip(self.cores, self._site.cores.now_s.tolist(), strict=True):
             core.now_s = max(core.now_s, now_s)
@@ -240,10 +243,9 @@ class SiteSimulation(Simulation):
 
     def _carry(self, time_s: Any, what: Any) -> None:
         """Let streams send to where they were bound; what they have sent goes where it went."""
-        window = np.minimum(time_s / self.scenario.window_s, self._windows - 1).astype(int)
+        window, begun = self._window_of(time_s), 0
         for row, kind in ((1, BOUND), (2, REFUSED)):
             np.add.at(self._counts[row], window[what[0] == kind], 1)
-        begun = 0
         for k in [*np.flatnonzero(what[0] == LEFT).tolist(), time_s.size]:
             self._take_up(time_s[begun:k], what[:, begun:k])
             if k < time_s.size:
@@ -251,13 +253,18 @@ class SiteSimulation(Simulation):
                 self.carrier.move(int(what[2, k]), int(self.bound[what[2, k]]), float(time_s[k]))
             begun = k + 1
 
+    def _window_of(self, time_s: Floats) -> Any:
+        return np.minimum(time_s / self.scenario.window_s, self._windows - 1).astype(int)
+
     def _take_up(self, time_s: Any, what: Any) -> None:
         """Streams that were bound and refused; none of them twice."""
         bound, refused = what[0] == BOUND, what[0] == REFUSED
-        self.bound[what[2, bound]] = what[3, bound]
-        self.bound[what[2, refused]] = NOBODY
-        self.reason[what[2, refused]] = what[4, refused]
-        self._attach(what[2, bound], time_s[bound])
+        if refused.any():
+            self.bound[what[2, refused]] = NOBODY
+            self.reason[what[2, refused]] = what[4, refused]
+        if bound.any():
+            self.bound[what[2, bound]] = what[3, bound]
+            self._attach(what[2, bound], time_s[bound])
 
     def _take(self, now_s: float, kind: int, what: Any) -> None:
         if isinstance(what, Heard):
@@ -278,9 +285,11 @@ class SiteSimulation(Simulation):
             super()._report(measured)
             return
         declared = self._site.cores.link[:, DECLARED]
-        for site, others_bps in enumerate(declared.sum(axis=0) - declared):
-            left = np.stack([np.maximum(links[0] - others_bps, 0.0), links[1]])
-            event = replace(measured, telemetry=replace(measured.telemetry, links=left))
+        left = np.empty((len(self.cores), *links.shape))
+        np.maximum(links[0] - (declared.sum(axis=0) - declared), 0.0, out=left[:, 0])
+        left[:, 1] = links[1]
+        for site in range(len(self.cores)):
+            event = Measured(measured.time_s, replace(measured.telemetry, links=left[site]))
             self._push(measured.time_s, NEWS, Heard(site, event))
 
     def _told(self, site: int, event: Event) -> None:

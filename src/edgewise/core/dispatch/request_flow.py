@@ -128,7 +128,9 @@ def look(x: Desks, i: int, now_s: float) -> int:
         return GIVEN_UP
     for k in range(x.desk[d].replicas):
         r = x.replica[d, x.order[d, k]]
-        found = found or (r.service == s and r.up and r.wanted)
+        found = bool(r.service == s and r.up and r.wanted)
+        if found:
+            break
     if not found:
         return NOBODY
     count_all(x, d, now_s)

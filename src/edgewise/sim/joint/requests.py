@@ -85,8 +85,8 @@ class RequestsPart:
         if self._measures_s(now_s) <= now_s:
             self.sites.measure()
             self._measure_s = -math.inf
-        mine = [n for n, each in self.core.replicas.items() if each.service < self.sites.system.services]
-        for name in [name for name in mine if name not in there]:
+        known, mine = self.core.replicas, self.sites.system.services
+        for name in [n for n, each in known.items() if n not in there and each.service < mine]:
             yield Rank.ENDED, ReplicaGone(name)
         self._frame = max(self._frame, self._from(now_s))  # in those left out, nothing would have happened
         if self._frame * self.sites.frame_s <= now_s < self._end_s and now_s >= self._idle_s:

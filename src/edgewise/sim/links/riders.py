@@ -108,23 +108,35 @@ def look_again(x: OnWire) -> None:
             _push(x, soonest_s(x, slot), number, slot)
 
 
+@inner
+def sort_there(x: OnWire) -> int:
+    """Put what is there in order of time, and at one time as it was sent; how many."""
+    net, row = x.net, x.net.sinks + x.sink
+    there, count = net.lists[row], net.many[row]
+    for k in range(1, count):
+        slot, at_s, at = there[k].slot, there[k].at_s, k
+        number = net.messages[slot].number
+        while at > 0 and (
+            there[at - 1].at_s > at_s
+            or (there[at - 1].at_s == at_s and net.messages[there[at - 1].slot].number > number)
+        ):
+            there[at] = there[at - 1]
+            at -= 1
+        there[at].slot, there[at].at_s = slot, at_s
+    return int(count)
+
+
 @kernel
 def take_there(x: OnWire) -> tuple[Ints, Floats, Ints]:
     """(A,) what is there, in order of time; when it came, and whether it was dropped on the way."""
-    net, row = x.net, x.net.sinks + x.sink
-    count = net.many[row]
+    net, row, count = x.net, x.net.sinks + x.sink, sort_there(x)
     what, at_s, lost = np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64)
-    sent = np.empty(count, np.int64)
     for k in range(count):
         slot = net.lists[row, k].slot
         m = net.messages[slot]
-        what[k], at_s[k], lost[k], sent[k] = m.epoch, m.at_s, m.lost, m.number
+        what[k], at_s[k], lost[k] = m.epoch, m.at_s, m.lost
         forget(net, slot)
     net.many[row] = 0
-    if count > 1:
-        order = np.argsort(sent)
-        order = order[np.argsort(at_s[order], kind="mergesort")]
-        return what[order], at_s[order], lost[order]
     return what, at_s, lost
 
 

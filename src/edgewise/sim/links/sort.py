@@ -25,6 +25,8 @@ def take_sorted(net: Net, items: Records, row: int, until_s: float) -> int:
         How many; the others stay, in their order.
     """
     line, starts, many, from_s = net.lists[row], net.starts, net.many[row], net.done_s[row]
+    if many <= RUN:
+        return take_few(net, items, row, until_s)
     # Who sends comes to the first level in no order; to others, nearly by time already.
     cells = 2 * many if row == 0 else many
     per_s = cells / (until_s - from_s) if until_s > from_s else 0.0
@@ -54,6 +56,22 @@ def take_sorted(net: Net, items: Records, row: int, until_s: float) -> int:
     else:
         merge_runs(net, items, many - kept)
     return int(many - kept)
+
+
+@inner
+def take_few(net: Net, items: Records, row: int, until_s: float) -> int:
+    """The same, where so few are in the list that cells would take longer."""
+    line, many, taken, kept = net.lists[row], net.many[row], 0, 0
+    for k in range(many):
+        if line[k].at_s < until_s:
+            net.ranked[taken] = line[k]
+            taken += 1
+        else:
+            line[kept] = line[k]
+            kept += 1
+    net.many[row], net.done_s[row] = kept, until_s
+    insert(net, items, 0, taken)
+    return taken
 
 
 @inner

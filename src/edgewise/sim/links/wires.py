@@ -194,7 +194,8 @@ class Wires:
     def bring_up(self, to_s: float) -> None:
         """Let everything happen before `to_s`."""
         self.advance(to_s)
-        self.pass_on(to_s)
+        if self.now_s[0] < to_s:
+            self.pass_on(to_s)
 
     def streams_beside(self, rider: Rider) -> Carrier | None:
         """Streams, if nobody else than they and this rider has links, so that it may let them go on."""

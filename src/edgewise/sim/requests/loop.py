@@ -16,7 +16,7 @@ from edgewise.core.dispatch.request_rules import CLOUD, possible
 from edgewise.core.dispatch.state import share_of
 from edgewise.policies.requests.rules import by_rule
 from edgewise.sim.links import riders
-from edgewise.sim.links.net import MESSAGES
+from edgewise.sim.links.net import MESSAGES, forget
 from edgewise.sim.links.riders import OnWire
 from edgewise.sim.requests.events import drop_first, push
 from edgewise.sim.requests.news import gather, hear, same, tell, write
@@ -216,14 +216,17 @@ def send(x: RequestRun, on: OnWire, i: int, server: int) -> None:
 @kernel
 def take_in(x: RequestRun, on: OnWire) -> bool:
     """Messages that are there, or were dropped by a link on their way; whether there was room."""
-    c = x.clock[0]
-    c.lacks = on.net.many[on.net.sinks + on.sink]
+    c, net, row = x.clock[0], on.net, on.net.sinks + on.sink
+    c.lacks = net.many[row]
     if c.events + c.lacks > x.events.size:
         return False
-    what, at_s, lost = riders.take_there(on)
-    for j in range(what.size):
-        there, missed = (ANSWERED, UNANSWERED) if x.stands[what[j]].back else (REACHED, MISSED)
-        push(x, max(at_s[j], c.now_s), missed if lost[j] else there, what[j])
+    for j in range(riders.sort_there(on)):
+        slot = net.lists[row, j].slot
+        m = net.messages[slot]
+        there, missed = (ANSWERED, UNANSWERED) if x.stands[m.epoch].back else (REACHED, MISSED)
+        push(x, max(m.at_s, c.now_s), missed if m.lost else there, m.epoch)
+        forget(net, slot)
+    net.many[row] = 0
     return True
 
 

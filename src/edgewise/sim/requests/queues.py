@@ -22,7 +22,7 @@ from edgewise.core.dispatch.requests import DeskRoom
 from edgewise.core.pulls import Pull, Pulls
 from edgewise.model.services import Services
 from edgewise.sim.requests import replicas as compiled
-from edgewise.sim.requests.state import NONE, RequestRun, longer
+from edgewise.sim.requests.state import CLOCK, NONE, RequestRun, longer
 from edgewise.sim.slots.replica_state import WORKED_ON
 from edgewise.sim.streams.guests import Guests
 
@@ -90,6 +90,7 @@ class ReplicaQueues:
         guests: queues of streams' workers that services use, if there are any.
     Attributes:
         replicas: by name, those of the cloud included.
+        clock: of the run; read and written sooner than as an array of records.
         image_bytes: pulled so far.
     """
 
@@ -102,7 +103,7 @@ class ReplicaQueues:
         guests: Guests | None = None,
     ) -> None:
         self.services, self.system, self._run, self._room = services, services.system, run, room
-        self._guests = guests
+        self._guests, self.clock = guests, run.clock.view(CLOCK).view(np.ndarray)[0]
         self._numbers, self._names = itertools.count(), list[str]()
         self._images = images if isinstance(images, Images) else None
         self._outages = NO_OUTAGES if isinstance(images, Images) else images
@@ -142,7 +143,7 @@ class ReplicaQueues:
     @property
     def now_s(self) -> float:
         """The time."""
-        return float(self._run.clock["now_s"][0])
+        return float(self.clock["now_s"])
 
     def name(self, row: int) -> str:
         """Of a replica that there is or was."""
@@ -150,7 +151,7 @@ class ReplicaQueues:
 
     def make_room(self, events: int) -> None:
         """Make room for so many more events; where there is none, for twice as many as there was."""
-        held, needed = self._run.events.size, int(self._run.clock["events"][0]) + events
+        held, needed = self._run.events.size, int(self.clock["events"]) + events
         if needed > held:
             self._run = self._run._replace(events=longer(self._run.events, max(needed, 2 * held)))
 

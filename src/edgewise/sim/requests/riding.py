@@ -26,7 +26,7 @@ from edgewise.sim.streams.guests import (
 )
 from edgewise.sim.streams.lines import OnLinks, waiting_at
 from edgewise.sim.streams.queues import Streams, Tally, Workers
-from edgewise.sim.streams.shared import serve_until
+from edgewise.sim.streams.shared import serve_on
 from edgewise.sim.streams.shared_leaving import join
 
 
@@ -35,27 +35,32 @@ def ride(
     x: RequestRun, on: OnWire, v: Visits, to_s: float,
     given: tuple[Streams, OnLinks, Workers, Ways, np.uint64, Tally],
 ) -> int:  # fmt: skip
-    """`go_on` to `to_s`; streams send, links pass on and workers serve as far as it needs that.
+    """`go_on` to `to_s`; streams send, links pass on and workers serve as it needs that, and last to `to_s`.
 
     Args:
         v: requests at streams' workers.
-        given: what `serve_until` works on.
+        given: what `serve_on` works on.
     """
     s, carried, workers, ways, seed, tally = given
     x, on, v, carried, workers = held(x), held(on), held(v), held(carried), held(workers)
+    carried.lines.wakes_s[:] = -np.inf
     while True:
         stop = go_on(x, on, min(to_s, v.times_s[SOONEST], v.times_s[LOOK]))
         if stop == WORKER and share(x, v, s, carried, workers):
             continue
-        next_s = min(x.clock[0].next_s, v.times_s[SOONEST], v.times_s[LOOK])
-        if stop != THERE or next_s >= to_s:
+        if stop != THERE:
             return stop
-        pass_s = np.nextafter(max(next_s, on.now_s[0]), np.inf)
+        next_s = min(x.clock[0].next_s, v.times_s[SOONEST], v.times_s[LOOK])
+        pass_s = max(to_s, on.now_s[0])
+        if next_s < to_s:
+            pass_s = np.nextafter(max(next_s, on.now_s[0]), np.inf)
         on.now_s[0] = pass_s
-        if not serve_until(pass_s, s, carried, workers, ways, seed, tally):
+        if not serve_on(pass_s, s, carried, workers, ways, seed, tally):
             return LINKS
         if not settle(x, v, pass_s, s, carried, workers):
             return ROOM
+        if next_s >= to_s:
+            return THERE
 
 
 @inner

@@ -21,18 +21,19 @@ from edgewise.core.dispatch.requests import DeskRoom, RequestCore
 from edgewise.core.grants import averaged_qps
 from edgewise.core.guard import Decided, Guard
 from edgewise.core.orchestrate import RequestPolicy, Requests
-from edgewise.core.orchestrate.core import may_end
 from edgewise.core.orchestrate.events import ReplicaSeen, RequestsCounted
 from edgewise.errors import PolicyError
 from edgewise.model.services import Services
 from edgewise.policies.requests.rules import KernelDispatch, by_rule
+from edgewise.sim.direct import direct
 from edgewise.sim.links import riders
 from edgewise.sim.links.wires import Carrier, Wires, no_wire
 from edgewise.sim.requests import loop
 from edgewise.sim.requests.news import News, gather, hear, note
 from edgewise.sim.requests.notes import Note, take_notes
-from edgewise.sim.requests.queues import NO_OUTAGES, Images, Outages, ReplicaQueues, ReplicaServer
+from edgewise.sim.requests.queues import NO_OUTAGES, Images, Outages, ReplicaQueues
 from edgewise.sim.requests.riding import ride
+from edgewise.sim.requests.seen import gone, seen_of
 from edgewise.sim.requests.state import GATHERED, HEARD, NONE, Stop, new_run
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.streams.guests import NO_VISITS, Guests
@@ -137,7 +138,7 @@ class RequestSites:
                 [[wires.way(b, cluster, back) for cluster in services.clusters] for b in range(len(made))]
                 for back in (False, True)
             ]
-        self.going, self.stirred = set[str](), 0
+        self.going, self.stirred, self._direct = set[str](), 0, dict[Any, Any]()
         self._changed_s, self.calm_s, self._asleep_s = 0.0, -math.inf, -math.inf  # see `_calm_until_s`
         self._was_restless, self._reached_s = True, -math.inf  # up to there all has happened
         self._looks: list[tuple[float, Floats]] = []  # since it fell asleep
@@ -154,7 +155,7 @@ class RequestSites:
     def decided(self) -> Decided:
         """How often the policies of all sites were to decide, also in compiled code."""
         asked = self.guard.decided(self.cores[0].adviser.policy)
-        return replace(asked, questions=asked.questions + int(self.queues.run.clock["ruled"][0]))
+        return replace(asked, questions=asked.questions + int(self.queues.clock["ruled"]))
 
     @property
     def now_s(self) -> float:
@@ -169,7 +170,7 @@ class RequestSites:
             self._guests.advance(to_s)
         else:
             self.run(to_s)
-        self.queues.run.clock["now_s"] = to_s
+        self.queues.clock["now_s"] = to_s
 
     # links
 
@@ -205,12 +206,16 @@ class RequestSites:
         limit_s = to_s if self._guests is None else min(to_s, self._guests.next_s())
         run, on = self.queues.run, self._wire
         alone = limit_s == to_s or self._streams is None
-        if self._wires is not None and alone and not on.many[0] and run.clock[0].calm_s >= limit_s:
+        if self._wires is not None and alone and not on.many[0] and self.queues.clock["calm_s"] >= limit_s:
             return Stop.THERE  # no message is on its way, and nothing else happens
-        if (streams := self._streams) is None:
-            return loop.go_on(run, on, limit_s)
-        visits = NO_VISITS if self._guests is None else self._guests.visits
-        return ride(run, on, visits, to_s, streams.given())
+        kernel: Any = loop.go_on
+        given: tuple[Any, ...] = run, on, limit_s
+        if (streams := self._streams) is not None:
+            kernel, visits = ride, NO_VISITS if self._guests is None else self._guests.visits
+            given = run, on, visits, to_s, streams.given()
+        if kernel not in self._direct:
+            self._direct[kernel] = direct(kernel, *given)
+        return int(self._direct[kernel](*given))
 
     @property
     def _streams(self) -> Carrier | None:
@@ -219,7 +224,7 @@ class RequestSites:
 
     def next_s(self) -> float:
         """See `Rider`."""
-        return math.inf if self.calm_s > -math.inf else float(self.queues.run.clock["next_s"][0])
+        return math.inf if self.calm_s > -math.inf else float(self.queues.clock["next_s"])
 
     # while nothing happens
 
@@ -231,19 +236,20 @@ class RequestSites:
         run, restless = self.queues.run, self._restless()
         if restless or self._was_restless:  # what happened in between, sites have yet to hear
             self._changed_s = now_s
-        self._was_restless, clock = restless, run.clock[0]
+        self._was_restless, clock = restless, self.queues.clock
         if restless or now_s < self._changed_s + self.news.lag_s + 3 * self.news.period_s:
             return -math.inf
-        return float(run.request["arrival_s"][clock.arrived]) if clock.arrived < clock.requests else math.inf
+        come = clock["arrived"] < clock["requests"]
+        return float(run.request["arrival_s"][clock["arrived"]]) if come else math.inf
 
     def _restless(self) -> bool:
         """Whether there is more than news, or a replica may start."""
-        run, clock = self.queues.run, self.queues.run.clock[0]
-        if run.notes.size or self.going or clock.waiting or (self._guests is not None and self._guests.busy):
+        run, clock = self.queues.run, self.queues.clock
+        if (self._guests is not None and self._guests.busy) or (self._wires is not None and self._on.many[0]):
             return True
-        if self._wires is not None and self._wire.many[0]:
+        if run.notes.size or self.going or clock["waiting"]:
             return True
-        kinds, servers = run.events["kind"][: clock.events], run.alive[: clock.servers]
+        kinds, servers = run.events["kind"][: clock["events"]], run.alive[: clock["servers"]]
         news = (kinds == GATHERED) | (kinds == HEARD)
         return not (news.all() and run.server["up"][servers].all())
 
@@ -257,7 +263,7 @@ class RequestSites:
                 self._go_asleep(at_s)
                 self.queues.look(queue)
             self._go_asleep(to_s)
-            self.queues.run.clock["now_s"] = now_s
+            self.queues.clock["now_s"] = now_s
 
     def _go_asleep(self, to_s: float) -> None:
         while (stop := loop.go_on(self.queues.run, self._wire, to_s)) != Stop.THERE:
@@ -290,18 +296,18 @@ class RequestSites:
     # where Python has a say
 
     def _answer(self, stop: int) -> None:
-        clock = self.queues.run.clock[0]
+        clock = self.queues.clock
         if stop == Stop.ROOM:
-            self.queues.make_room(int(clock.lacks))
+            self.queues.make_room(int(clock["lacks"]))
         elif stop == Stop.LINKS:
             assert self._wires is not None, "who sends messages has links"
             self._wires.grow()
         elif stop == Stop.DECIDE:
-            self._decide(int(clock.head))
+            self._decide(int(clock["head"]))
         elif stop == Stop.HEAR:
-            self._hear(int(clock.told))
+            self._hear(int(clock["told"]))
         elif stop == Stop.WORKER:
-            self.queues.share(int(clock.head))
+            self.queues.share(int(clock["head"]))
 
     def _looked(self, at_s: float, queue: Floats) -> float:
         """How many were at (W,) streams' workers when news are gathered; when that is next."""
@@ -362,7 +368,7 @@ class RequestSites:
     def _settle(self) -> None:
         """Replicas that are to go end where they may."""
         for server in [each for name, each in self.queues.replicas.items() if name in self.going]:
-            if may_end((bool(each.wanted), int(each.mine)) for each in self._sees(server)):
+            if gone(self.queues.run, server):
                 self.queues.forget(server)
                 self.going.remove(server.name)
 
@@ -370,21 +376,11 @@ class RequestSites:
 
     def seen(self) -> dict[str, ReplicaSeen]:
         """Replicas as gateways report them to the controller, by name."""
-        return {name: self.seen_as(name) for name in self.queues.replicas}
+        return seen_of(self.queues.run, list(self.queues.replicas.values()))
 
     def seen_as(self, name: str) -> ReplicaSeen:
         """One of these."""
-        server = self.queues.replicas[name]
-        sees, started = self._sees(server), not server.broken
-        up, held = started and any(each.up for each in sees), sum(int(each.mine) for each in sees)
-        where = name, server.station - 1, server.service
-        return ReplicaSeen(*where, bool(server.wanted), started, up, False, held, server.serves)
-
-    def _sees(self, server: ReplicaServer) -> list[Any]:
-        """What sites know of a replica, if they have heard of it."""
-        run = self.queues.run
-        rows = enumerate(run.row_of[:, server.row].tolist())
-        return [run.desks.replica[d, row] for d, row in rows if row != NONE]
+        return seen_of(self.queues.run, [self.queues.replicas[name]])[name]
 
     def counted(self) -> RequestsCounted:
         """What gateways counted since they were asked before."""

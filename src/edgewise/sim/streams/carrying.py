@@ -220,11 +220,12 @@ class Shared(Private):
         line, sender = records((len(self.workers.each),), lines.LINE), records((count,), lines.SENDER)
         line.first = line.last = sender.worker = -1
         stand = lines.AtWorkers(
-            line, records((0,), lines.IN_A_LINE), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint32)
-        )
+            line, records((0,), lines.IN_A_LINE), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint32),
+            np.full(line.size, -np.inf),
+        )  # fmt: skip
         nobody, none, due = (np.zeros(many, dtype=np.int64) for many in (count, 1, count + 1))
         return lines.OnLinks(
-            self.wires.net, lines.Senders(sender, nobody, np.zeros(count), none, due),
+            self.wires.net, lines.Senders(sender, nobody, np.zeros(count), none, due, np.full(1, np.inf)),
             lines.with_room(stand, self.wires.net.messages.size), np.zeros(1),
             self.wires.there, self.wires.both and bool((self.truth.answer_bytes > 0.0).any()),
         )  # fmt: skip

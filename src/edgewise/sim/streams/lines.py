@@ -30,20 +30,22 @@ class AtWorkers(NamedTuple):
     """Queries at W workers.
 
     each: (W,) LINE, by when they came. queries: (room,) IN_A_LINE. many: (1,) so many stand in line. places:
-    (room,) of `queries`, in no order; those from `many[0]` on are free.
+    (room,) of `queries`, in no order; those from `many[0]` on are free. wakes_s: (W,) a worker begins nothing
+    before, as things stood when it was looked at.
     """
 
     each: Records
     queries: Records
     many: Ints
     places: Places
+    wakes_s: Floats
 
 
 class Senders(NamedTuple):
     """N streams that send over links.
 
     each: (N,) SENDER. sending: (N,) who send, the first `many[0]` of them. next_s: (N,) when each does next;
-    infinite: never. due: (N + 1,) for those who do in a step.
+    infinite: never. due: (N + 1,) for those who do in a step. soonest_s: (1,) none does before.
     """
 
     each: Records
@@ -51,6 +53,7 @@ class Senders(NamedTuple):
     next_s: Floats
     many: Ints
     due: Ints
+    soonest_s: Floats
 
 
 class OnLinks(NamedTuple):
@@ -85,6 +88,7 @@ def with_rows(senders: Senders, rows: int) -> Senders:
     return Senders(
         np.concatenate([senders.each, more]).view(np.recarray), np.concatenate([senders.sending, whole]),
         np.concatenate([senders.next_s, times]), senders.many, np.concatenate([senders.due, whole]),
+        senders.soonest_s,
     )  # fmt: skip
 
 
@@ -95,6 +99,7 @@ def stand(x: OnLinks, k: int, who: int, number: int, at_s: float) -> int:
     queries, at = lines.queries, int(lines.places[lines.many[0]])
     h, ahead, behind = queries[at], line.last, -1
     lines.many[0] += 1
+    lines.wakes_s[k] = -np.inf
     h.who, h.number, h.at_s = who, number, at_s
     while ahead >= 0 and at_s <= queries[ahead].at_s:
         if at_s == queries[ahead].at_s and later(queries, at, ahead):
@@ -144,9 +149,9 @@ def leave_all(i: int, k: int, s: Streams, x: OnLinks, tally: Tally) -> None:
 
 
 @inner
-def next_here_s(lines: AtWorkers, line: Any, until_s: float) -> float:
-    """When the first in line came; `until_s` if there is nobody."""
-    return float(lines.queries[line.first].at_s) if line.first >= 0 else until_s
+def next_here_s(lines: AtWorkers, line: Any) -> float:
+    """When the first in line came; infinite: there is nobody."""
+    return float(lines.queries[line.first].at_s) if line.first >= 0 else np.inf
 
 
 @inner

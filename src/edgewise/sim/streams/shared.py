@@ -38,12 +38,22 @@ from edgewise.sim.streams.queues import (
 from edgewise.sim.streams.servers import soonest
 
 TOGETHER = 1000  # messages that are carried on together, so that they stay in the cache
+SHORT_S = 0.05  # as many come in so short a time in most worlds: it would take longer to add up all rates
 AT_WORKERS = 3000  # so many stand in line at workers before these go on, each for a while
 COME, HOME = range(2)  # sinks: payloads that are through, answers that came
 
 
 @kernel
 def serve_until(
+    until_s: float, s: Streams, carried: OnLinks, workers: Workers, ways: Ways, seed: np.uint64, tally: Tally
+) -> bool:
+    """`serve_on`, where others may have changed workers since."""
+    carried.lines.wakes_s[:] = -np.inf
+    return serve_on(until_s, s, carried, workers, ways, seed, tally)
+
+
+@kernel
+def serve_on(
     until_s: float, s: Streams, carried: OnLinks, workers: Workers, ways: Ways, seed: np.uint64, tally: Tally
 ) -> bool:
     """Let streams send, links carry and workers serve up to `until_s`; `now_s` says how far they are.
@@ -54,9 +64,10 @@ def serve_until(
         Whether that is done; else there must be room for more messages to go on.
     """
     x, w = held(carried), held(workers)
-    net, rate_qps = x.net, rate_of_all(s, x.senders)
+    net, step_s = x.net, np.inf
+    if until_s - x.now_s[0] > SHORT_S and x.senders.many[0] > 0:
+        step_s = min(TOGETHER / rate_of_all(s, x.senders), 1.0)
     while x.now_s[0] < until_s:
-        step_s = min(TOGETHER / rate_qps, 1.0) if rate_qps > 0.0 else np.inf
         end_s = min(until_s, next_look_s(net))
         to_s = min(x.now_s[0] + step_s, end_s)
         if x.feeds_back:  # what begins to be served in a step is answered after it
@@ -68,9 +79,7 @@ def serve_until(
             return False
         if to_s == end_s or x.feeds_back or x.lines.many[0] > AT_WORKERS:
             for k in range(w.each.size):
-                if x.lines.each[k].first < 0 and w.each[k].held == 0:
-                    continue
-                if not serve_one(k, to_s, s, x, w, ways, seed, tally):
+                if x.lines.wakes_s[k] < to_s and not serve_one(k, to_s, s, x, w, ways, seed, tally):
                     return False
             pass_levels(net, x.there, net.sinks, to_s)
             take_home(s, x, tally)
@@ -115,7 +124,9 @@ def send_all(until_s: float, s: Streams, x: OnLinks, workers: Workers, ways: Way
     Each that is due sends one query, then each that is still due: no branch depends on how many it has, which
     a processor would guess wrongly.
     """
-    senders, due, many = x.senders, x.senders.due, 0
+    senders, due, many, over = x.senders, x.senders.due, 0, False
+    if senders.soonest_s[0] >= until_s:
+        return True
     for at in range(senders.many[0]):
         due[many] = at
         many += senders.next_s[at] < until_s
@@ -132,23 +143,36 @@ def send_all(until_s: float, s: Streams, x: OnLinks, workers: Workers, ways: Way
             post(x, i, q, ways[q.site, cluster], q.site * ways.shape[1] + cluster, tx_s)
             make_query(q, seed)
             senders.next_s[at] = q.sent_s if q.state == WAITING else np.inf
+            over = over or q.state != WAITING
             due[more] = at
             more += senders.next_s[at] < until_s
         many = more
+    if over:
+        leave_out(senders)
+    senders.soonest_s[0] = np.inf
+    for at in range(senders.many[0]):
+        senders.soonest_s[0] = min(senders.soonest_s[0], senders.next_s[at])
     return True
 
 
 @inner
 def rate_of_all(s: Streams, x: Senders) -> float:
-    """Queries per second of all who send; who has sent all is taken out."""
-    rate_qps, at = 0.0, 0
+    """Queries per second of all who send."""
+    rate_qps = 0.0
+    for at in range(x.many[0]):
+        rate_qps += s[x.sending[at]].rate_qps
+    return rate_qps
+
+
+@inner
+def leave_out(x: Senders) -> None:
+    """Take out who has sent all."""
+    at = 0
     while at < x.many[0]:
         if x.next_s[at] == np.inf:
             send_no_more(at, x)
         else:
-            rate_qps += s[x.sending[at]].rate_qps
             at += 1
-    return rate_qps
 
 
 @inner
@@ -209,12 +233,13 @@ def serve_one(
     seed: np.uint64,
     tally: Tally,
 ) -> bool:
-    """`queues.advance_worker` on the queries in line at worker `k`."""
+    """`queues.advance_worker` on the queries in line at worker `k`; notes when it goes on at the soonest."""
     w, servers, batch, line = workers.each[k], workers.servers[k], workers.batch[k], x.lines.each[k]
     while True:
-        here_s = next_here_s(x.lines, line, until_s)
+        here_s = next_here_s(x.lines, line)
         if w.held == 0:
             if here_s >= until_s:
+                x.lines.wakes_s[k] = here_s
                 return True
             take(line, w, servers, batch, s, x)
             if w.held == 0:
@@ -223,13 +248,14 @@ def serve_one(
         free_s = servers[first].free_s
         start_s = max(free_s, batch[0].arrival_s + w.timeout_s)
         while w.held < w.max_batch:
-            here_s = next_here_s(x.lines, line, until_s)
+            here_s = next_here_s(x.lines, line)
             if here_s > start_s or here_s >= until_s:
                 break
             take(line, w, servers, batch, s, x)
         if w.held == w.max_batch:
             start_s = max(free_s, batch[w.held - 1].arrival_s)
         if start_s >= until_s:
+            x.lines.wakes_s[k] = min(start_s, next_here_s(x.lines, line))
             return True
         if not room_to_lose(workers, w.held):
             return False
@@ -302,6 +328,7 @@ def attach(
             at = senders.many[0]
             senders.each[i].worker, senders.sending[at], senders.next_s[at] = worker[k], i, s[i].sent_s
             senders.many[0] += 1
+            senders.soonest_s[0] = min(senders.soonest_s[0], s[i].sent_s)
 
 
 @kernel
