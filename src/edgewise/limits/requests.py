@@ -9,6 +9,7 @@ from edgewise.limits.load import STEPS, edges_of
 from edgewise.model.grammar.services import RequestsSpec, TracedRequestsSpec
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import plain, service_names, system_of
+from edgewise.workloads.hours import evenly_s
 from edgewise.workloads.services import PROFILED, names_of, simulated_services
 
 
@@ -51,9 +52,11 @@ def _steady(scenario: Scenario, asked: RequestsSpec) -> AskedRequests:
         system_of(spec, scenario.catalog, scenario.topology),
     )
     each_qps, service_s = asked.rate_qps / len(names) / sites, float(np.mean(asked.service_s))
+    edges = edges_of(scenario.duration_s)
+    busy = np.diff(evenly_s(edges, asked.by_hour, scenario.streams.begins_at_s)) / np.diff(edges)
     return AskedRequests(
         names,
-        np.full((sites, len(names), STEPS), each_qps),
+        np.full((sites, len(names), STEPS), each_qps) * busy,
         [service_s] * len(names),
         (system.service_cpu_cores * service_s).tolist(),
         [asked.payload_bytes] * len(names),

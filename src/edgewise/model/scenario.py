@@ -263,7 +263,10 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
         topology = replace(topology, workers=used)
     if spec.services is not None and not problems:
         check_services(spec.services, catalog, topology, problems)
-    jobs = None if spec.jobs is None else build_jobs(spec.jobs, spec.duration_s, topology.nodes, problems)
+    begins_at_s = 0.0 if spec.streams is None else spec.streams.begins_at_s
+    jobs = None
+    if spec.jobs is not None:
+        jobs = build_jobs(spec.jobs, spec.duration_s, topology.nodes, problems, begins_at_s)
     check_graphs(spec.graphs or (), problems)
     if not problems:
         check_servers(spec.graphs or (), catalog, topology, problems)

@@ -228,6 +228,8 @@ class DeferralPattern:
         load_swing: amplitude of the daily wave, as a share of the platform.
         load_noise, load_memory: deviation (share) and lag-one correlation of the noise around the wave.
         memory_bytes_per_core: 0 leaves memory out; otherwise jobs need 0.5 to 1.5 times it per core.
+        by_hour: how many jobs come in each hour of the day, in proportion; none: all hours alike.
+        begins_at_s: time of the day at which a world begins.
     """
 
     slots: int
@@ -246,6 +248,8 @@ class DeferralPattern:
     load_noise: float
     load_memory: float
     memory_bytes_per_core: float
+    by_hour: tuple[float, ...] = ()
+    begins_at_s: float = 0.0
 
     def __post_init__(self) -> None:
         for values, shares, what in (
@@ -260,8 +264,11 @@ class DeferralPattern:
             raise ValueError(f"durations {self.durations}: need 1 … {self.slots} slots")
 
     def sha256(self) -> str:
-        """Hash of every parameter, for freezing."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        """Hash of every parameter, for freezing; hours count where they differ."""
+        said = asdict(self)
+        if not self.by_hour:
+            del said["by_hour"], said["begins_at_s"]
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def real_time(self) -> "DeferralPattern":
         """The same jobs without lead and window: each starts as it is submitted, or is lost."""
@@ -294,9 +301,12 @@ NONE_DRAWN = DrawnJobsSpec(
 )
 
 
-def build_jobs(spec: JobsSpec, duration_s: float, nodes: Sequence[Node], problems: list[str]) -> Jobs | None:
+def build_jobs(
+    spec: JobsSpec, duration_s: float, nodes: Sequence[Node], problems: list[str], begins_at_s: float = 0.0
+) -> Jobs | None:
     """The jobs of a checked form, on all nodes of a scenario; None where something is wrong.
 
+    `begins_at_s` is the time of the day at which a run begins.
     Problems: shares that do not fit their classes, less than one slot, jobs larger than every node, memory
     that the nodes do not have.
     """
@@ -321,6 +331,7 @@ def build_jobs(spec: JobsSpec, duration_s: float, nodes: Sequence[Node], problem
             drawn.cores, drawn.core_shares, drawn.durations, drawn.duration_shares,
             drawn.lead_most, drawn.window_most, sum(node.resources.cpu_cores for node in nodes),
             load.mean, load.swing, load.noise, load.memory, per_core,
+            drawn.by_hour or (), begins_at_s,
         )  # fmt: skip
     except ValueError as error:
         problems.append(f"jobs.drawn: {error}")

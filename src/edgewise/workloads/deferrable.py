@@ -37,6 +37,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Resources
 from edgewise.model.work import DeferrableJob, DeferralPattern, Jobs
 from edgewise.workloads.batch_task import csv_rows, sensible
+from edgewise.workloads.hours import weights
 
 CORE_CASES = ((0.51, 0.37, 0.08, 0.04), (0.25, 0.25, 0.25, 0.25), (0.4, 0.3, 0.2, 0.1))
 DURATION_CASES = (
@@ -192,7 +193,12 @@ def _jobs(pattern: DeferralPattern, seed: int) -> tuple[Ints, Floats]:
 
     slots = np.arange(pattern.slots)
     draws = uniform(seed, Purpose.DEFERRABLE, slots, COUNTS)
-    earliest = np.repeat(slots, poisson.ppf(draws, pattern.jobs_per_slot).astype(np.int64))
+    mean: Floats = np.full(pattern.slots, pattern.jobs_per_slot)
+    if pattern.by_hour:
+        mean = mean * weights(
+            pattern.begins_at_s + pattern.slot_s * slots.astype(np.float64), pattern.by_hour
+        )
+    earliest = np.repeat(slots, poisson.ppf(draws, mean).astype(np.int64))
     number = pattern.slots + np.arange(earliest.size)
 
     def draw(counter: int) -> Floats:

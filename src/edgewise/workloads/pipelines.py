@@ -17,6 +17,7 @@ from edgewise.model.grammar.pipelines import GeneratedPipelinesSpec
 from edgewise.model.pipelines import Pipeline, network_of, pipeline_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.workloads.hours import at_hours
 
 NETWORK_MEMORY_BYTES, SMALL_MEMORY_BYTES = 0.5e9, 0.05e9
 FRAME_BYTES = 6e6  # 1920 x 1080 x 3
@@ -86,7 +87,9 @@ def pipelines_of(scenario: Scenario, seed: int) -> tuple[Pipeline, ...]:
     for spec in scenario.spec.pipelines or ():
         if isinstance(spec, GeneratedPipelinesSpec):
             found += [
-                made for made in _drawn(spec, seed, drawn, nodes) if made.arrival_s < scenario.duration_s
+                made
+                for made in _drawn(spec, seed, drawn, nodes, scenario.streams.begins_at_s)
+                if made.arrival_s < scenario.duration_s
             ]
             drawn += spec.count  # no two entries draw alike
         else:
@@ -99,10 +102,13 @@ def pipelines_of(scenario: Scenario, seed: int) -> tuple[Pipeline, ...]:
     return tuple(found)
 
 
-def _drawn(spec: GeneratedPipelinesSpec, seed: int, first: int, nodes: tuple[str, ...]) -> list[Pipeline]:
+def _drawn(
+    spec: GeneratedPipelinesSpec, seed: int, first: int, nodes: tuple[str, ...], begins_at_s: float
+) -> list[Pipeline]:
     number = first + np.arange(spec.count)
     gaps = -np.log(keyed.uniform(seed, Purpose.ARRIVAL, number, 0)) / spec.rate_qps
     sources = (keyed.uniform(seed, Purpose.STREAM, number, 0) * len(nodes)).astype(np.int64)
+    arrivals_s = at_hours(np.cumsum(gaps), spec.by_hour, begins_at_s)
     shared = recognition_graph()
     return [
         Pipeline(
@@ -114,5 +120,5 @@ def _drawn(spec: GeneratedPipelinesSpec, seed: int, first: int, nodes: tuple[str
             spec.length_s,
             arrival_s,
         )
-        for i, (source, arrival_s) in enumerate(zip(sources.tolist(), np.cumsum(gaps).tolist(), strict=True))
+        for i, (source, arrival_s) in enumerate(zip(sources.tolist(), arrivals_s.tolist(), strict=True))
     ]

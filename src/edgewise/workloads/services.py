@@ -1,7 +1,7 @@
 """Services of a scenario to be simulated: what the engine of slots can do with it, and what arrives.
 
-Requests come steadily, Poisson at every site and for every service, as in a trace (`workloads.requests`), or
-as they were recorded.
+Requests come Poisson at every site and for every service, steadily or by the hour of the day, as in a trace
+(`workloads.requests`), or as they were recorded.
 Every draw is a hash of (seed, purpose, number of the request), so a seed's requests are the same under
 every policy.
 """
@@ -40,6 +40,7 @@ from edgewise.model.services import (
 from edgewise.model.topology import Resources, Way
 from edgewise.model.values import most_of
 from edgewise.model.ways import plain
+from edgewise.workloads.hours import at_hours, evenly_s
 from edgewise.workloads.requests import first_services, generate, pattern_of, service_needs
 
 WHOLE = 1e-6  # a quotient is a whole number within this
@@ -103,7 +104,10 @@ def simulated_services(scenario: Scenario) -> SimulatedServices:
             spec, system, lambda seeds: Requests._make(np.repeat(x, len(seeds), 0) for x in seen), slots
         )
     asked, horizon_s = spec.requests, slots * system.slot_s
-    return SimulatedServices(spec, system, lambda seeds: steady(asked, system, seeds, horizon_s), slots)
+    begins_at_s = scenario.streams.begins_at_s
+    return SimulatedServices(
+        spec, system, lambda seeds: steady(asked, system, seeds, horizon_s, begins_at_s), slots
+    )
 
 
 PROFILED = 2**31 - 1  # the seed of the requests by which services are known beforehand; nobody runs it
@@ -219,7 +223,9 @@ def _values(numbers: Iterable[float]) -> str:
 GAP, SITE, SERVICE, TIME, SLACK = range(50, 55)  # counters of draws
 
 
-def steady(spec: RequestsSpec, system: System, seeds: Sequence[int], horizon_s: float) -> Requests:
+def steady(
+    spec: RequestsSpec, system: System, seeds: Sequence[int], horizon_s: float, begins_at_s: float = 0.0
+) -> Requests:
     """W worlds of requests, one for each seed.
 
     Args:
@@ -227,14 +233,17 @@ def steady(spec: RequestsSpec, system: System, seeds: Sequence[int], horizon_s: 
         system: sites to reach and services to ask for.
         seeds: one for each world.
         horizon_s: nothing arrives later.
+        begins_at_s: time of the day at which the worlds begin.
     """
-    most = int(spec.rate_qps * horizon_s + 8.0 * np.sqrt(spec.rate_qps * horizon_s)) + 10
+    mean = spec.rate_qps * float(evenly_s(np.array([horizon_s]), spec.by_hour, begins_at_s)[0])
+    most = int(mean + 8.0 * np.sqrt(mean)) + 10
     ids = np.arange(most)
 
     def draws(counter: int) -> Floats:
         return np.stack([uniform(seed, int(Purpose.ARRIVAL), ids, counter) for seed in seeds])
 
-    arrival = np.cumsum(-np.log(draws(GAP)), axis=1) / spec.rate_qps
+    even_s = np.cumsum(-np.log(draws(GAP)), axis=1) / spec.rate_qps
+    arrival = at_hours(even_s, spec.by_hour, begins_at_s)
     service = (draws(SERVICE) * system.services).astype(np.int64)
     took = _within(spec.service_s, draws(TIME))
     slack = took * _within(spec.slack, draws(SLACK))

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag, model_validator
 
+from edgewise.model.grammar.sources import ByHour
 from edgewise.model.values import (
     BytesOrZero,
     Cores,
@@ -137,6 +138,7 @@ class GeneratedPipelinesSpec(LengthSpec):
     name: Name = Field(default="pipeline", description="They are name-0, name-1, …")
     count: Count = Field(description="How many, at most: those that would come after duration_s do not.")
     rate_qps: QueriesPerSecond = Field(description="Mean number of pipelines that come in a second.")
+    by_hour: ByHour = None
 
 
 PipelinesSpec = Annotated[
@@ -174,6 +176,7 @@ class DrawnJobsSpec(Spec):
     """Jobs that are drawn anew for each seed; times are in slots."""
 
     per_slot: NotNegative = Field(description="Mean number of jobs whose earliest start is in a slot.")
+    by_hour: ByHour = None
     cores: tuple[Cores, ...] = Field(min_length=1, description="Classes of cores.")
     core_shares: tuple[NotNegative, ...] = Field(min_length=1, description="Their probabilities.")
     durations: tuple[Count, ...] = Field(min_length=1, description="Classes of durations in slots.")

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, Tag, WithJsonSchema, model_validator
 
-from edgewise.model.grammar.sources import SourceSpec
+from edgewise.model.grammar.sources import ByHour, SourceSpec
 from edgewise.model.values import (
     BOUNDS,
     PLAIN,
@@ -83,6 +83,7 @@ class RequestsSpec(Spec):
     """Requests to simulate: Poisson arrivals, every site and every service as likely."""
 
     rate_qps: QueriesPerSecond = Field(description="Requests per second, all sites together.")
+    by_hour: ByHour = None
     service_s: SecondsRange = Field(description="Time on a replica in s: x, or uniform in [low, high].")
     slack: SlackRange = Field(
         default=(1.5, 4.0), description="Deadline over time on a replica: x, or uniform in [low, high]."

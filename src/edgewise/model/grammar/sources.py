@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from edgewise.model.grammar.places import SiteOrAll
 from edgewise.model.values import (
@@ -18,7 +18,7 @@ from edgewise.model.values import (
     quantity,
 )
 
-DAY_H = 24.0
+DAY_H, HOURS = 24.0, 24
 Span = tuple[float, float]
 
 
@@ -43,12 +43,29 @@ def _span(value: Any) -> Span:
     return begin, end
 
 
+def _some(value: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    if value is not None and len(value) != HOURS:
+        raise ValueError(f"has {len(value)} numbers; give one for each of the {HOURS} hours of the day")
+    if value is not None and not sum(value) > 0.0:
+        raise ValueError("nothing comes at any hour; give one of them a number above 0")
+    return value
+
+
 _HOUR = {"type": "number", "minimum": 0, "maximum": DAY_H}
 _SPAN = {"type": "array", "prefixItems": [_HOUR, _HOUR], "minItems": 2, "maxItems": 2}
 Hours = Annotated[
     tuple[Span, ...],
     BeforeValidator(_hours),
     WithJsonSchema({"anyOf": [_SPAN, {"type": "array", "items": _SPAN}]}),
+]
+ByHour = Annotated[
+    tuple[NotNegative, ...] | None,
+    Field(
+        json_schema_extra={"minItems": HOURS, "maxItems": HOURS},
+        description="How much comes in each hour of the day from midnight on, 24 numbers in proportion; the "
+        "mean of a day stays. Left out: evenly. A run begins at `streams.begins_at_s`.",
+    ),
+    AfterValidator(_some),
 ]
 Sites = Annotated[
     tuple[SiteOrAll, ...],
