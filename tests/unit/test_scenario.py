@@ -226,12 +226,12 @@ def test_workers_must_fit(data: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"workers.0.count": 8}, "graphs[0].cpu_cores: a server of 'inception' does not fit node 'hall-0'"),
+        ({"workers.0.count": 63, "workers.0.least": 63}, "graphs[0].cpu_cores: a server of 'inception' does not fit node 'hall-0'"),
         (
-            {"graphs.0.cpu_cores": 9},
+            {"graphs.0.cpu_cores": 33},
             "graphs[0].cpu_cores: a server of 'inception' does not fit node 'hall-0'",
         ),
-        ({"graphs.0.memory_bytes": "16GB"}, "graphs[0].memory_bytes: a server of 'inception' does not fit"),
+        ({"graphs.0.memory_bytes": "64GB"}, "graphs[0].memory_bytes: a server of 'inception' does not fit"),
     ],
 )
 def test_servers_of_split_models_must_fit_beside_workers(change: dict[str, Any], expected: str) -> None:
