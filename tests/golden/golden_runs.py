@@ -243,8 +243,12 @@ SMALL: dict[str, Any] = {"duration_s": 75, "topology__antennas": 3}
 FRAMES: dict[str, Any] = {"duration_s": 50}
 TWO_HOURS: dict[str, Any] = {
     "duration_s": "2h",
+    "streams__begins_at_s": "14h",
     "streams__arrivals__clients_per_min": 20,
+    "services__requests__rate_qps": 2,
+    "pipelines__0__rate_qps": 0.01,
     "pipelines__0__count": 10,
+    "jobs__drawn__per_slot": 3,
     "timeline": [
         {"at_s": 4000, "node": "hall-1", "up": False},
         {"at_s": 4600, "node": "hall-1", "up": True},

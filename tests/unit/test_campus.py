@@ -25,6 +25,7 @@ BUSY: dict[str, Any] = {
     "services.requests.rate_qps": 20,
     "pipelines.0.rate_qps": 0.04,
     "pipelines.0.count": 100,
+    "jobs.drawn.per_slot": 3,
     "timeline": [
         {"at_s": 4000, "node": "library-0", "up": False},
         {"at_s": 4600, "node": "library-0", "up": True},

@@ -98,11 +98,6 @@ def test_listed_and_drawn_jobs_mix():
                        "duration_shares": [1]}},
             "jobs.drawn.memory_bytes_per_core: is 0, and jobs of 'submitted' need memory",
         ),
-        (
-            {"room": "pooled", "drawn": {"per_slot": 1, "cores": [1], "core_shares": [1], "durations": [1],
-                       "duration_shares": [1], "memory_bytes_per_core": 1e9}},
-            "make 4e+09, the nodes have 8e+09; give the nodes as much, or write jobs.room: nodes",
-        ),
     ],
 )  # fmt: skip
 def test_errors_name_path_value_and_fix(changes, expected):
@@ -118,6 +113,22 @@ def test_nodes_of_two_kinds_have_jobs_that_need_memory_by_cores():
     data["clusters"][0]["nodes"].append(small)
     result = simulate(parse_scenario(data, "two kinds"), seeds=(0,))
     assert {row["node"] for row in result.items.to_pylist() if row["started_s"] is not None} > {"n"}
+
+
+@pytest.mark.parametrize("room", ["nodes", "pooled"])
+def test_a_fleet_of_two_kinds_of_nodes_has_the_memory_that_its_nodes_have(room):
+    data = listed(room=room, drawn={
+        "per_slot": 0.5, "cores": [1], "core_shares": [1], "durations": [1], "duration_shares": [1],
+        "memory_bytes_per_core": 1.5e9,
+    }, submitted=[])  # fmt: skip
+    large = {"name": "large", "count": 7, "resources": {"cpu_cores": 54, "memory_bytes": 200e9}}
+    data["clusters"][0]["nodes"].append(large)
+    pattern = jobs_of(parse_scenario(data, "382 cores")).pattern
+    assert generate(pattern, [0]).total == pytest.approx([382.0, 1408e9])
+    for node in data["clusters"][0]["nodes"]:
+        del node["resources"]["memory_bytes"]
+    with pytest.raises(ScenarioError, match="memory_bytes_per_core: no node has memory; give them"):
+        parse_scenario(data, "no memory")
 
 
 def test_a_scenario_of_jobs_is_written_and_read_again(tmp_path):

@@ -226,7 +226,10 @@ def test_workers_must_fit(data: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"workers.0.count": 63, "workers.0.least": 63}, "graphs[0].cpu_cores: a server of 'inception' does not fit node 'hall-0'"),
+        (
+            {"workers.0.count": 63, "workers.0.least": 63},
+            "graphs[0].cpu_cores: a server of 'inception' does not fit node 'hall-0'",
+        ),
         (
             {"graphs.0.cpu_cores": 33},
             "graphs[0].cpu_cores: a server of 'inception' does not fit node 'hall-0'",

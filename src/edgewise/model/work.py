@@ -230,6 +230,7 @@ class DeferralPattern:
         memory_bytes_per_core: 0 leaves memory out; otherwise jobs need 0.5 to 1.5 times it per core.
         by_hour: how many jobs come in each hour of the day, in proportion; none: all hours alike.
         begins_at_s: time of the day at which a world begins.
+        memory_bytes: of the platform; 0: memory_bytes_per_core for each of its cores.
     """
 
     slots: int
@@ -250,6 +251,7 @@ class DeferralPattern:
     memory_bytes_per_core: float
     by_hour: tuple[float, ...] = ()
     begins_at_s: float = 0.0
+    memory_bytes: float = 0.0
 
     def __post_init__(self) -> None:
         for values, shares, what in (
@@ -264,11 +266,19 @@ class DeferralPattern:
             raise ValueError(f"durations {self.durations}: need 1 … {self.slots} slots")
 
     def sha256(self) -> str:
-        """Hash of every parameter, for freezing; hours count where they differ."""
+        """Hash of every parameter, for freezing; hours and other memory count where they are said."""
         said = asdict(self)
         if not self.by_hour:
             del said["by_hour"], said["begins_at_s"]
+        if not self.memory_bytes:
+            del said["memory_bytes"]
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+    def memory_per_core(self) -> float:
+        """Memory of the platform for each of its cores; 0: left out."""
+        if self.memory_bytes_per_core and self.memory_bytes:
+            return self.memory_bytes / self.total_cores
+        return self.memory_bytes_per_core
 
     def real_time(self) -> "DeferralPattern":
         """The same jobs without lead and window: each starts as it is submitted, or is lost."""
@@ -332,6 +342,7 @@ def build_jobs(
             drawn.lead_most, drawn.window_most, sum(node.resources.cpu_cores for node in nodes),
             load.mean, load.swing, load.noise, load.memory, per_core,
             drawn.by_hour or (), begins_at_s,
+            sum(node.resources.memory_bytes for node in nodes) if per_core else 0.0,
         )  # fmt: skip
     except ValueError as error:
         problems.append(f"jobs.drawn: {error}")
@@ -350,7 +361,7 @@ def build_jobs(
 
 
 def _memory_per_core(spec: JobsSpec, nodes: Sequence[Node], problems: list[str]) -> float:
-    """Memory of the platform for each of its cores; 0 where no job needs memory."""
+    """Memory that jobs need for each core, or that the platform has; 0 where no job needs memory."""
     cores = sum(node.resources.cpu_cores for node in nodes)
     memory = sum(node.resources.memory_bytes for node in nodes)
     listed = any(job.memory_bytes for job in spec.submitted)
@@ -364,10 +375,6 @@ def _memory_per_core(spec: JobsSpec, nodes: Sequence[Node], problems: list[str])
         problems.append(
             "jobs.drawn.memory_bytes_per_core: is 0, and jobs of 'submitted' need memory; give it a value"
         )
-    if per_core and spec.room == "pooled" and abs(memory - cores * per_core) > 1e-9 * memory:
-        problems.append(
-            f"jobs.drawn.memory_bytes_per_core: {cores:g} cores with {per_core:g} bytes each make "
-            f"{cores * per_core:g}, the nodes have {memory:g}; give the nodes as much, or write "
-            "jobs.room: nodes"
-        )
+    if per_core and not memory > 0.0:
+        problems.append("jobs.drawn.memory_bytes_per_core: no node has memory; give them memory_bytes")
     return per_core

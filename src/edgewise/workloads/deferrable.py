@@ -109,7 +109,7 @@ def generate(
         Worlds with jobs sorted by submission.
     """
     cores = np.array([left_over_cores(pattern, seed) for seed in seeds])
-    per_core = np.array([1.0, pattern.memory_bytes_per_core][: _kinds(pattern)])
+    per_core = np.array([1.0, pattern.memory_per_core()][: _kinds(pattern)])
     listed = _listed(pattern, submitted)
     jobs = [_together(_jobs(pattern, seed), listed) for seed in seeds]
     return gather(pattern, jobs, cores[:, :, None] * per_core)
@@ -140,7 +140,7 @@ def gather(pattern: DeferralPattern, jobs: Sequence[tuple[Ints, Floats]], left_o
         whole[:, world, : table.shape[0]] = table.T
         demand[world, : table.shape[0]] = needs[:, :kinds]
     count = np.array([table.shape[0] for table, _ in jobs], dtype=np.int64)
-    total = pattern.total_cores * np.array([1.0, pattern.memory_bytes_per_core][:kinds])
+    total = pattern.total_cores * np.array([1.0, pattern.memory_per_core()][:kinds])
     submitted, earliest, latest, duration = whole
     return Trajectories(
         count, submitted, earliest, latest, duration, demand, left_over, total, pattern.slot_s
