@@ -113,7 +113,8 @@ def service_tables(scenario: Scenario, rows: Records, tally: Floats) -> Tables:
 
     spec, topology = scenario.spec.served, scenario.topology
     number = np.flatnonzero(rows.state != UNSEEN)
-    rows = rows[number].view(np.recarray)
+    first = slice(number.size)  # all that arrived, unless some are missing in between
+    rows = rows[first if np.array_equal(number[-1:], [number.size - 1]) else number].view(np.recarray)
     stations = [spec.cloud, *(node.name for node in topology.nodes if node.cluster != spec.cloud)]
     items = {
         "request": number,

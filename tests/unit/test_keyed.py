@@ -25,6 +25,11 @@ def test_kernel_equals_array_version(seed, purpose, entity, counter):
     assert 0.0 < one < 1.0
 
 
+def test_many_at_once_equal_the_array_version():
+    made = keyed.uniforms_of(np.uint64(2**64 - 1), int(Purpose.ARRIVAL), 1000, 54)
+    assert made.tolist() == keyed.uniform(-1, Purpose.ARRIVAL, np.arange(1000), 54).tolist()
+
+
 def test_known_values_never_change():
     # Recorded runs replay only as long as these hold.
     assert keyed.uniform(3, 2, 1, 7) == 0.502040987591968

@@ -76,6 +76,15 @@ def uniform_of(seed: np.uint64, purpose: int, entity: int, counter: int) -> floa
     return unit_of(finalise_of(prefix_of(seed, purpose, entity), counter))
 
 
+@kernel
+def uniforms_of(seed: np.uint64, purpose: int, count: int, counter: int) -> Floats:
+    """(count,) the draws of `uniform` for as many entities, from 0 on: of millions in a tenth of the time."""
+    found = np.empty(count)
+    for entity in range(count):
+        found[entity] = uniform_of(seed, purpose, entity, counter)
+    return found
+
+
 def _edges(
     outermost: float, area: float, height: Callable[[float], float], at: Callable[[float], float]
 ) -> Floats:

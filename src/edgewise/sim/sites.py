@@ -133,7 +133,8 @@ class SiteSimulation(Simulation):
     def measured_requests(self, now_s: float, load_qps: Floats) -> None:
         """See `Simulation.measured_requests`; each gateway books its own."""
         known = self._site.desks
-        for site, w in np.argwhere(load_qps != known.requests_qps).tolist():
+        sites, workers = np.nonzero(load_qps != known.requests_qps)
+        for site, w in zip(sites.tolist(), workers.tolist(), strict=True):
             known.requests_qps[site, w] = load_qps[site, w]
             both_qps = float(known.others_qps[site, w] + load_qps[site, w])
             self._told(site, ReservedElsewhere(now_s, w, both_qps))

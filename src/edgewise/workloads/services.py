@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats
-from edgewise.core.keyed import Purpose, uniform
+from edgewise.core.keyed import Purpose, uniforms_of
 from edgewise.core.orchestrate import Requests
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.scenario import not_run
@@ -237,10 +237,10 @@ def steady(
     """
     mean = spec.rate_qps * float(evenly_s(np.array([horizon_s]), spec.by_hour, begins_at_s)[0])
     most = int(mean + 8.0 * np.sqrt(mean)) + 10
-    ids = np.arange(most)
+    keys = [np.uint64(seed & 0xFFFFFFFFFFFFFFFF) for seed in seeds]
 
     def draws(counter: int) -> Floats:
-        return np.stack([uniform(seed, int(Purpose.ARRIVAL), ids, counter) for seed in seeds])
+        return np.stack([uniforms_of(key, int(Purpose.ARRIVAL), most, counter) for key in keys])
 
     even_s = np.cumsum(-np.log(draws(GAP)), axis=1) / spec.rate_qps
     arrival = at_hours(even_s, spec.by_hour, begins_at_s)
