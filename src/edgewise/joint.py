@@ -33,7 +33,7 @@ from edgewise.errors import ScenarioError
 from edgewise.model.pipelines import network_of
 from edgewise.model.pools import image_cluster, of_services, orchestrated
 from edgewise.model.scenario import Scenario
-from edgewise.model.services import Services, cloud_workers
+from edgewise.model.services import Services
 from edgewise.model.work import DeferrableJob, Stream
 from edgewise.policies.defer import FALLBACK
 from edgewise.policies.split.policy import POLICIES
@@ -63,8 +63,6 @@ from edgewise.use import Columns, held_for_life, holders_of, replica_use, server
 from edgewise.workloads.deferrable import jobs_apart, jobs_of, left_over_cores
 from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.services import (
-    SimulatedServices,
-    names_of,
     services_at_sites,
     simulated_services,
 )
@@ -150,8 +148,9 @@ class JointRun:
         found = dict(self.parts["streams"].outcome.use) if "streams" in self.parts else {}
         workers = [workers_there(self.scenario, found["workers"], self.holders)] if found else []
         if "workers" in self.parts:
-            alone = self.parts["workers"].outcome.use["workers"]
-            workers.append(alone | {"work": ["services"] * len(alone["worker"])})
+            use = self.parts["workers"].outcome.use["workers"]
+            alone = workers_there(self.scenario, use, self.holders)
+            workers.append({**alone, "work": ["services"] * len(alone["worker"])})
         if "services" in self.parts:
             workers.append(replica_use(self.scenario, self.parts["services"].sites, self.holders))
         if "graphs" in self.parts:
@@ -184,8 +183,8 @@ class JointRun:
         given = simulated_services(self.scenario)
         news = News(self.scenario.telemetry_period_s, self.scenario.telemetry_lag_s)
         drawn = given.draw([self.seed])
-        guests = self._guests(given)
         services = services_at_sites(self.scenario, given)
+        guests = self._guests(services)
         core = self._orchestrates(services)
         sites = RequestSites(
             services, drawn, make, self.seed, given.slots // given.system.frame_slots, news,
@@ -217,8 +216,8 @@ class JointRun:
 
     @property
     def _pooled(self) -> bool:
-        """Whether workers of streams come and go."""
-        return "streams" in self.parts and bool(self.scenario.topology.pools)
+        """Whether workers come and go, of streams or of requests that they serve."""
+        return bool(self.parts.keys() & {"streams", "workers"}) and bool(self.scenario.topology.pools)
 
     def _pools(self) -> list[WorkPart]:
         """The part of these workers."""
@@ -226,15 +225,13 @@ class JointRun:
             return []
         frames = "services" not in self.parts
         core: Any = self._orchestrates(None) if frames else self.plane.cores["orchestrate"]
-        simulation = self.parts["streams"].simulation
-        return [WorkersPart(self.scenario, simulation, self._what, core, self._images, frames)]
+        simulation = (self.parts.get("streams") or self.parts["workers"]).simulation
+        sites = None if frames else self.parts["services"].sites
+        return [WorkersPart(self.scenario, simulation, self._what, core, self._images, sites)]
 
-    def _guests(self, given: SimulatedServices) -> Guests | None:
-        """Requests at workers in the cloud, which streams use, too; None: it has a pool."""
-        scenario = self.scenario
-        in_cloud = cloud_workers(given.spec, scenario.topology, names_of(scenario, given.spec))
-        named = [name for each in in_cloud for name in each]
-        if not named:
+    def _guests(self, services: Services) -> Guests | None:
+        """Requests at workers that streams use, too; None: no worker serves any."""
+        if not (named := [each.name for each in services.workers]):
             return None
         if "streams" not in self.parts:
             self.parts["workers"] = self._workers_alone()

@@ -56,8 +56,12 @@ def servers_hold(scenario: Scenario) -> tuple[Reservation, ...]:
 def held_for_life(scenario: Scenario, works: Sequence[str]) -> dict[Reservation, str]:
     """What workers, and servers of split models, hold of nodes for life; and for which kind of work."""
     services = scenario.spec.services if "streams" not in works else None
-    cloud = {node.name for node in scenario.topology.nodes if services and node.cluster == services.cloud}
-    held = {each: "services" if each.node in cloud else "streams" for each in workers_hold(scenario)}
+    mine = {
+        node.name
+        for node in scenario.topology.nodes
+        if services and (scenario.spec.streams is None or node.cluster == services.cloud)
+    }
+    held = {each: "services" if each.node in mine else "streams" for each in workers_hold(scenario)}
     return held | dict.fromkeys(servers_hold(scenario) if "graphs" in works else (), "graphs")
 
 
@@ -67,7 +71,7 @@ def holders_of(scenario: Scenario, ledger: NodeLedger, for_life: Mapping[Reserva
     pooled = {worker.name for worker in scenario.topology.workers if worker.pool is not None}
     return Holders(
         ledger, scenario.topology.nodes,
-        lambda each: "streams"
+        lambda each: ("services" if scenario.spec.streams is None else "streams")
         if each.owner in pooled
         else DECIDED.get(each.decision) or work_of.get(each.owner, OTHER),
     )  # fmt: skip
@@ -167,8 +171,8 @@ def replica_use(scenario: Scenario, sites: RequestSites, holders: Holders) -> Co
     names, nodes = sites.services.names, sites.services.nodes
     there_s = np.zeros_like(sites.queues.run.worked_s)
     for start_s, end_s, held in holders.spans:
-        if held.work == "services" and held.place in nodes:
-            service = held.owner.rpartition(f"-{held.place}-")[0]
+        service, of_replica, _ = held.owner.rpartition(f"-{held.place}-")
+        if held.work == "services" and held.place in nodes and of_replica:
             there_s[names.index(service), nodes.index(held.place) + 1] += end_s - start_s
     for each in sites.queues.replicas.values():
         if each.station == CLOUD and each.worker < 0:

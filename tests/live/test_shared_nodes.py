@@ -79,7 +79,7 @@ class Controller:
 
     async def ask(self, method, path):
         names = [running.process.name for running in self.store.processes("replica")]
-        names += [name for each in self.services.cloud for name in each]
+        names += [each.name for each in self.services.workers]
         replicas = {name: {"up": True, "wanted": True, "held": 0} for name in names}
         counted = {name: {"arrived": 0} for name in self.services.names}
         answer = {"cloud_delay_s": 0.1, "services": counted, "replicas": replicas}

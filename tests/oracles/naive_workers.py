@@ -42,8 +42,7 @@ class NaiveWorkers:
         self.waiting, self.working = ([[] for _ in range(world.workers)] for _ in range(2))
         self.down, self.up_free_s, self.most = set(), 0.0, np.zeros(world.workers, dtype=int)
         self.events, self.numbers = [], count()
-        self.workers = [(world.worker_names.index(name), s)
-                        for s, names in enumerate(self.services.cloud) for name in names]  # fmt: skip
+        self.workers = [(world.worker_names.index(each.name), each.service) for each in self.services.workers]
         for stream, w in zip(trace, bound, strict=True):
             self.enter(stream, w)
         for i, row in enumerate(requests):

@@ -60,7 +60,8 @@ def core_of_world(system, view):
             ):  # marks count for those that work, then for those that start
                 name = f"{n}-{s}-{i}"
                 core.handle(ReplicaSeen(name, n, s, i >= cell.removing, True, up, False, held_))
-    core.handle(RequestsCounted(np.zeros(system.services, np.int64), 0.1, np.ones(system.services), 10_000))
+    none = np.zeros(system.services, np.int64)
+    core.handle(RequestsCounted(none, 0.1, np.ones(system.services), 10_000, none))
     return core
 
 
@@ -156,10 +157,12 @@ def test_events_of_a_live_controller_give_the_same_commands_again(tmp_path):
     load, draws = {}, np.random.default_rng(4)
 
     async def ask(method, path):
-        rows = [(name, s) for s, names in enumerate(services.cloud) for name in names]
+        rows = [(each.name, each.service) for each in services.workers]
         rows += [(r.process.name, services.place(r.process.settings)[1]) for r in store.processes("replica")]
         replicas = {name: {"up": True, "wanted": True, "held": load.get(s, 0)} for name, s in rows}
-        counted = {name: {"arrived": 10 * load.get(s, 0)} for s, name in enumerate(services.names)}
+        counted = {
+            name: {"arrived": 10 * load.get(s, 0), "dropped": 0} for s, name in enumerate(services.names)
+        }
         answer = {"cloud_delay_s": 0.1, "services": counted, "replicas": replicas}
         return [{"gateway": "gateway-0", "answer": answer}]
 

@@ -153,7 +153,7 @@ async def live(data, seed, requests, folder, patched):
         )
         made.services.wanted = lambda: store.processes("replica")
         made.services.refresh()
-        made.services.note_cloud()
+        made.services.note_workers()
         gateways.append(made)
     work = [controller.keep(), controller.replicas.keep()]
     work += [each for gateway in gateways for each in (gateway.keep_time(PERIOD_S), gateway.watch())]

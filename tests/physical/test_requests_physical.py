@@ -124,7 +124,7 @@ async def live(data, seed, policy, requests, there):
                 gateway_of(scenario, services, world, (site, name), policy, seed, rows, client, numbers)
             )
             gateways[-1].services.refresh()
-            gateways[-1].services.note_cloud()
+            gateways[-1].services.note_workers()
     for core in [gateway.services.core for gateway in gateways]:  # at first all know who is there, not more
         for name in there:
             loop.call_at(LAG_S, core.handle, ReplicaTold(LAG_S, name, 0))
@@ -161,7 +161,7 @@ def gateway_of(scenario, services, world, site, policy, seed, rows, client, numb
     clients = [client(0, name) for name in world.worker_names]
     gateway = Gateway(session, clients, list(world.variant_names), patience, site=site[1])
     core = RequestCore(services, site[0], policies.load("requests", policy, live=True), seed)
-    cloud = {name: world.worker_names.index(name) for names in services.cloud for name in names}
+    cloud = {each.name: world.worker_names.index(each.name) for each in services.workers}
     metrics = ServiceMetrics(core, gateway.metrics.registry)
     gateway.services = ServiceRequests(
         core,

@@ -53,7 +53,9 @@ def test_without_streams_only_workers_that_requests_use_are_there_and_hold() -> 
     assert [worker.variant for worker in scenario.topology.workers] == ["camera", "plates", "sorting"]
     assert [(worker.variant, worker.node) for worker in scenario.idle] == [("idle", "west-0")]
     services, names = services_of(scenario), ("camera", "plates", "sorting")
-    assert services is not None and services.cloud == tuple((f"{name}@cloud",) for name in names)
+    assert services is not None and [each.name for each in services.workers] == [
+        f"{name}@cloud" for name in names
+    ]
     result = ew.simulate(scenario, seeds=(0,))
     owners = {(row["owner"], row["work"]) for row in result.use["holds"].to_pylist() if "@" in row["owner"]}
     assert owners == {(f"{name}@cloud", "services") for name in ("camera", "plates", "sorting")}

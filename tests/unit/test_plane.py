@@ -86,7 +86,7 @@ def made(nodes=NODES):
     replicas = OrchestrateCore(SERVICES.system, SERVICES.holds, Told(), ledger, SERVICES.nodes)
     jobs = Heard(Slots(1.0, 2), ledger, policies.load("defer", "fifo"))
     plane = Plane(ledger, {"orchestrate": replicas, "defer": jobs})
-    plane.handle(RequestsCounted(np.zeros(3, np.int64), 0.1, np.ones(3), 100), 0.0)
+    plane.handle(RequestsCounted(np.zeros(3, np.int64), 0.1, np.ones(3), 100, np.zeros(3, np.int64)), 0.0)
     return plane
 
 

@@ -46,7 +46,11 @@ def test_stations_are_the_cloud_and_all_other_nodes():
     system = services.system
     assert services.names == ("camera", "plates", "sorting")
     assert services.nodes == ("west-0", "west-1", "east-0", "east-1")
-    assert services.cloud == (("camera@cloud",), ("plates@cloud",), ("sorting@cloud",))
+    assert [(w.name, w.service) for w in services.workers] == [
+        ("camera@cloud", 0),
+        ("plates@cloud", 1),
+        ("sorting@cloud", 2),
+    ]
     assert system.site_of.tolist() == [0, 0, 1, 1]
     assert system.delay_s[0] == pytest.approx([0.12, 0.002, 0.002, 0.01, 0.01])  # there and back
     assert system.initial.sum(axis=0).tolist() == [1, 1, 1]
@@ -149,7 +153,7 @@ def controller(folder, made=None, ask=nobody, ends=lambda handle: False):
 def carry_out(replicas, *commands):
     """What came of commands, as the core says and as the store has it then."""
     services = replicas.plane.services
-    counted = RequestsCounted(np.zeros(3, dtype=np.int64), 0.1, services.service_s, most=100)
+    counted = RequestsCounted(none := np.zeros(3, dtype=np.int64), 0.1, services.service_s, 100, none)
     plane = replicas.plane
     plane.listen(0.0)
     plane.tell(counted, 0.0)

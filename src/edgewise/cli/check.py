@@ -107,6 +107,9 @@ def _in_cloud(found: Checked) -> None:
         if workers:
             named = "one named worker" if len(workers) == 1 else f"{len(workers)} named workers"
             _say(f"in the cloud, requests of {name} meet {named}, with a queue of its own")
+    for name, clusters in found.at_workers().items():
+        shown = ", ".join(f"{cluster} ({count})" for cluster, count in clusters.items())
+        _say(f"workers of {name} serve its requests, beside streams: {shown}, at most; it has no replicas")
     if pooled and services is not None:
         shown = ", ".join(pooled[:NAMED]) + (f" and {len(pooled) - NAMED} more" if pooled[NAMED:] else "")
         _say(f"in the cloud, requests of {shown} meet a pool: all replicas that fit {services.cloud}")

@@ -1,5 +1,6 @@
 """A scenario before any run: what there is, how much is asked of it, and what nobody can serve."""
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from edgewise.limits.reach import Reach, reach_of
 from edgewise.limits.rooms import SAID, NodeRoom, amount, rooms_of
 from edgewise.limits.words import Limit, ordered
 from edgewise.model.scenario import Scenario
-from edgewise.model.services import cloud_workers
+from edgewise.model.services import served_by_workers, serving
 from edgewise.report.summary import rate
 from edgewise.workloads.services import names_of
 
@@ -218,7 +219,19 @@ class Checked:
         names = names_of(self.scenario, spec)
         if spec.gateways == "one":
             return dict.fromkeys(names, ())
-        return dict(zip(names, cloud_workers(spec, self.scenario.topology, names), strict=True))
+        mine = [each for each in serving(spec, self.scenario.topology, names) if each.station == 0]
+        return {name: tuple(w.name for w in mine if w.service == s) for s, name in enumerate(names)}
+
+    def at_workers(self) -> dict[str, dict[str, int]]:
+        """Of services that workers serve outside the cloud or in pools, how many in each cluster, at most."""
+        if (spec := self.scenario.spec.services) is None:
+            return {}
+        topology, found = self.scenario.topology, dict[str, dict[str, int]]()
+        where = {node.name: node.cluster for node in topology.nodes}
+        for name in sorted(served_by_workers(spec, topology)):
+            mine = [where[worker.node] for worker in topology.workers if worker.variant == name]
+            found[name] = dict(Counter(mine))
+        return found
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -226,6 +239,7 @@ class Checked:
             "scenario": self.scenario.name,
             "servable": self.servable,
             "in_cloud": {name: list(workers) or "pool" for name, workers in self.in_cloud().items()},
+            "at_workers": self.at_workers(),
             "idle_workers": [worker.name for worker in self.scenario.idle],
             "capacity": [line._asdict() for line in self.lines()],
             "serving": [each._asdict() for each in self.serving()],

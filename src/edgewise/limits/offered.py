@@ -1,5 +1,6 @@
 """What there is to share out beforehand, and who asks for it: links, workers, nodes' cores for replicas."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from edgewise.limits.reach import Reach
 from edgewise.limits.requests import AskedRequests, requests_of
 from edgewise.limits.rooms import NodeRoom
 from edgewise.model.scenario import Scenario
-from edgewise.model.services import cloud_workers
+from edgewise.model.services import served_by_workers, serving
 from edgewise.model.ways import Routes, routes_of
 
 MOST_OPTIONS = 60_000  # beyond them the least load is not sought
@@ -108,7 +109,7 @@ def _streams(found: Offer, reach: Reach, routes: Routes) -> None:
 def _services(
     found: Offer, scenario: Scenario, asked: AskedRequests, rooms: dict[str, NodeRoom], routes: Routes
 ) -> None:
-    """Requests take cores for as long as they are served, on any node or in the cloud."""
+    """Requests take cores for as long as they are served, on any node or in the cloud; or its workers."""
     spec, topology = scenario.spec.served, scenario.topology
     places: dict[str, Any] = {}
     for number, cluster in enumerate(topology.clusters):
@@ -117,20 +118,31 @@ def _services(
             if free > 0.0:
                 places[node.name] = (number, found.resource("node", node.name, free))
     cloud = [c.name for c in topology.clusters].index(spec.cloud)
-    for s, (name, workers) in enumerate(
-        zip(asked.names, cloud_workers(spec, topology, asked.names), strict=True)
-    ):
-        known = (
-            found.names.index(f"{name} at {spec.cloud}") if f"{name} at {spec.cloud}" in found.names else -1
-        )
+    where, by_workers = (
+        {node.name: node.cluster for node in topology.nodes},
+        served_by_workers(spec, topology),
+    )
+    nodes = {each.name: each.node for each in topology.workers}
+    workers = Counter(
+        (each.service, where[nodes[each.name]]) for each in serving(spec, topology, asked.names)
+    )
+    for s, name in enumerate(asked.names):
         service_s, size, answer = asked.service_s[s], asked.payload_bytes[s], asked.answer_bytes[s]
-        if known < 0 and workers:
-            known = found.resource("worker", f"{name} at {spec.cloud}", len(workers) / service_s)
-        takes = service_s * (found.capacity[known] / len(workers) if workers else 0.0)
+        options: list[tuple[int, list[tuple[int, float]]]] = []
+        if name not in by_workers:
+            options = [(cluster, [(resource, asked.core_s[s])]) for cluster, resource in places.values()]
+        for number, cluster in enumerate(topology.clusters):
+            if count := workers[s, cluster.name]:
+                known = _group(found, f"{name} at {cluster.name}", count / service_s)
+                options.append((number, [(known, service_s * found.capacity[known] / count)]))
+            elif number == cloud:
+                options.append((number, []))
         for site in range(len(topology.sites)):
             need = found.asks(("services", topology.sites[site].name, name), asked.demand[site, s])
-            for cluster, resource in places.values():
-                way = _way(scenario, routes, site, cluster, size, answer)
-                found.option(need, [(resource, asked.core_s[s]), *way])
-            way = _way(scenario, routes, site, cloud, size, answer)
-            found.option(need, [*([(known, takes)] if known >= 0 else []), *way])
+            for number, takes in options:
+                found.option(need, [*takes, *_way(scenario, routes, site, number, size, answer)])
+
+
+def _group(found: Offer, name: str, capacity_qps: float) -> int:
+    """Workers of a variant in a cluster, which streams may have named already."""
+    return found.names.index(name) if name in found.names else found.resource("worker", name, capacity_qps)

@@ -98,6 +98,7 @@ class Pools(NamedTuple):
         first: column of the first.
         least, most: (P,) workers that there may be. capacity_qps: (P,) C_v. start_s: (P,) from the image's
             last byte to a new one's first answer.
+        serves: (P,) service whose requests these workers serve as well, -1: none.
         may: (N, S) which nodes may have some of a service or pool.
     """
 
@@ -106,6 +107,7 @@ class Pools(NamedTuple):
     most: Ints
     capacity_qps: Floats
     start_s: Floats
+    serves: Ints
     may: Bools
 
 
@@ -113,4 +115,4 @@ def no_pools(system: System) -> Pools:
     """Services of requests alone."""
     none = np.zeros(0, dtype=np.int64)
     may = np.ones((system.nodes, system.services), dtype=np.bool_)
-    return Pools(system.services, none, none, np.zeros(0), np.zeros(0), may)
+    return Pools(system.services, none, none, np.zeros(0), np.zeros(0), none, may)

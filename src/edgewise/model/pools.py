@@ -12,7 +12,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.model.orchestration import Pools, System, no_pools
-from edgewise.model.services import DISK_BYTES, Services, free_of, site_of, ways_to
+from edgewise.model.services import DISK_BYTES, Services, free_of, served_by_workers, site_of, ways_to
 from edgewise.model.topology import Node, Resources, Topology, Variant
 from edgewise.model.work import variant_holds
 
@@ -71,7 +71,8 @@ def orchestrated(scenario: Scenario, services: Services | None) -> Orchestrated:
     workers = tuple(tuple(w.name for w in topology.workers if w.pool == p.name) for p in topology.pools)
     number = {pool.name: p for p, pool in enumerate(topology.pools)}
     may = np.zeros((len(nodes), system.services + len(variants)), dtype=np.bool_)
-    may[: len(nodes) - len(more), : system.services] = True
+    by_workers = frozenset() if services is None else served_by_workers(services.spec, topology)
+    may[: len(nodes) - len(more), : system.services] = [name not in by_workers for name in names]
     for p, pool in enumerate(topology.pools):
         may[[nodes.index(node) for node in pool.nodes], system.services + p] = True
     most = [min(pool.most, len(mine)) for pool, mine in zip(topology.pools, workers, strict=True)]
@@ -81,6 +82,7 @@ def orchestrated(scenario: Scenario, services: Services | None) -> Orchestrated:
         most=np.array(most, dtype=np.int64),
         capacity_qps=np.array([variant.capacity_qps for variant in variants]),
         start_s=np.array([variant.start_s for variant in variants]),
+        serves=np.array([names.index(v.name) if v.name in names else -1 for v in variants], dtype=np.int64),
         may=may,
     )
     return Orchestrated(

@@ -30,7 +30,7 @@ from edgewise.model.grammar.services import ApplicationSpec, ArrivalsSpec
 from edgewise.model.pipelines import check_pipelines
 from edgewise.model.problems import Problems, explain, listed, shown, unique
 from edgewise.model.services import workers_used
-from edgewise.model.services_fit import check_services, one_cloud
+from edgewise.model.services_fit import check_services, of_workers, one_cloud
 from edgewise.model.sources import Source, build_sources
 from edgewise.model.topologies import generate
 from edgewise.model.topology import KINDS, Catalog, Change, Resources, Topology, Worker
@@ -256,11 +256,14 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
     streams = _streams(spec, catalog, topology, problems)
     idle: tuple[Worker, ...] = ()
     if spec.services is not None and not problems:
-        spec = spec.model_copy(update={"services": one_cloud(spec.services, topology)})
+        services = of_workers(one_cloud(spec.services, topology), topology, problems)
+        spec = spec.model_copy(update={"services": services})
     if spec.streams is None and not problems:
         used = workers_used(spec.services, topology)
         idle = tuple(worker for worker in topology.workers if worker not in used)
-        topology = replace(topology, workers=used)
+        there = {worker.pool for worker in used}
+        pools = tuple(pool for pool in topology.pools if pool.name in there)
+        topology = replace(topology, workers=used, pools=pools)
     if spec.services is not None and not problems:
         check_services(spec.services, catalog, topology, problems)
     begins_at_s = 0.0 if spec.streams is None else spec.streams.begins_at_s

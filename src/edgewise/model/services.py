@@ -6,7 +6,7 @@ Forbidden here: I/O.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,28 @@ DISK_BYTES = 1e12  # of nodes that state none
 LAYER_BYTES = 1.0  # a variant's image that has no size: its file is on every machine, nothing is pulled
 
 
+class Serving(NamedTuple):
+    """A worker that serves requests of a service, and streams as well: its variant is what is offered.
+
+    Attributes:
+        service: index.
+        station: where it is.
+        pooled: it comes and goes with its pool; else it is there for good.
+        at_first: it is there at the beginning.
+    """
+
+    name: str
+    service: int
+    station: int
+    pooled: bool
+    at_first: bool
+
+    @property
+    def of_cloud(self) -> bool:
+        """Whether orchestration of services knows it: it is in the cloud, for good."""
+        return self.station == 0 and not self.pooled
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Services:
     """Services of a scenario that run live, and the stations that may run them.
@@ -40,7 +62,7 @@ class Services:
         names: (S,) services, called like their variants.
         nodes: (N,) names.
         clusters: (N + 1,) index of each station's cluster in the topology.
-        cloud: (S,) workers of each service in the cloud; none where that is a pool.
+        workers: that serve requests, by service; a service without any in the cloud has a pool there.
         holds: (S,) what a replica holds while it lives.
         service_s: (S,) mean time on a replica, by the variant's profile at its largest payload.
         least_s: (S,) time that nine of ten requests take at least, of those with the least payload.
@@ -53,7 +75,7 @@ class Services:
     names: tuple[str, ...]
     nodes: tuple[str, ...]
     clusters: tuple[int, ...]
-    cloud: tuple[tuple[str, ...], ...]
+    workers: tuple[Serving, ...]
     holds: tuple[Resources, ...]
     service_s: Floats
     least_s: Floats
@@ -99,7 +121,7 @@ def services_of(scenario: "Scenario") -> Services | None:
         names=tuple(variant.name for variant in variants),
         nodes=tuple(node.name for node in nodes),
         clusters=tuple(names.index(cluster) for cluster in [spec.cloud, *(node.cluster for node in nodes)]),
-        cloud=cloud_workers(spec, topology, [variant.name for variant in variants]),
+        workers=serving(spec, topology, [variant.name for variant in variants]),
         holds=tuple(variant_holds(variant).resources for variant in variants),
         service_s=np.array([variant.profile.delay_s(variant.largest_bytes) for variant in variants]),
         least_s=np.array([_nine_of_ten_s(variant.profile) for variant in variants]),
@@ -113,14 +135,27 @@ def _nine_of_ten_s(profile: Profile) -> float:
     return profile.delay_s(0.0) * max(1.0 - 1.2816 * profile.deviation, 0.0)
 
 
-def cloud_workers(
-    spec: ServicesSpec, topology: Topology, variants: Sequence[str]
-) -> tuple[tuple[str, ...], ...]:
-    """(V,) workers of each variant in the cloud that requests meet; none where they meet a pool."""
-    there = {node.name for node in topology.nodes if node.cluster == spec.cloud}
-    named = spec.cloud_has != "pool"
-    mine = [worker for worker in topology.for_good if named and worker.node in there]
-    return tuple(tuple(w.name for w in mine if w.variant == variant) for variant in variants)
+def serving(spec: ServicesSpec, topology: Topology, variants: Sequence[str]) -> tuple[Serving, ...]:
+    """Workers of these variants, by variant, that requests meet: none in a cloud that is a pool."""
+    stations, nodes = {}, [node for node in topology.nodes if node.cluster != spec.cloud]
+    if spec.cloud_has != "pool":
+        stations = {node.name: 0 for node in topology.nodes if node.cluster == spec.cloud}
+    if spec.gateways == "per_site":
+        stations |= {node.name: n + 1 for n, node in enumerate(nodes)}
+    return tuple(
+        Serving(w.name, s, stations[w.node], w.pool is not None, w.at_first)
+        for s, variant in enumerate(variants)
+        for w in topology.workers
+        if w.variant == variant and w.node in stations
+    )
+
+
+def served_by_workers(spec: ServicesSpec, topology: Topology) -> frozenset[str]:
+    """Variants whose services have no replicas: workers outside the cloud, or in pools, stand for them."""
+    outside = {node.name for node in topology.nodes if node.cluster != spec.cloud}
+    offered = {each.variant for each in spec.offered if isinstance(each, ServiceSpec)}
+    mine = (w for w in topology.workers if w.node in outside or w.pool is not None)
+    return frozenset(w.variant for w in mine if spec.gateways == "per_site") & offered
 
 
 def workers_used(spec: ServicesSpec | None, topology: Topology) -> tuple[Worker, ...]:
@@ -128,7 +163,7 @@ def workers_used(spec: ServicesSpec | None, topology: Topology) -> tuple[Worker,
     if spec is None:
         return ()
     offered = [each.variant for each in spec.offered if isinstance(each, ServiceSpec)]
-    named = {name for each in cloud_workers(spec, topology, offered) for name in each}
+    named = {each.name for each in serving(spec, topology, offered)}
     return tuple(worker for worker in topology.workers if worker.name in named)
 
 

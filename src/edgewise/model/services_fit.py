@@ -6,7 +6,7 @@ from edgewise.model.grammar.services import PlainServiceSpec, ServiceSpec, Servi
 from edgewise.model.kinds import meant, places_named
 from edgewise.model.orchestration import System
 from edgewise.model.problems import known, unique
-from edgewise.model.services import answers_of, plain, service_names, system_of
+from edgewise.model.services import answers_of, plain, served_by_workers, service_names, system_of
 from edgewise.model.topology import Catalog, Topology, have_room
 
 
@@ -14,6 +14,24 @@ def one_cloud(spec: ServicesSpec, topology: Topology) -> ServicesSpec:
     """The same with the name of the cloud's cluster, where a kind is named that has one alone."""
     found = meant(spec.cloud, topology.clusters)
     return spec.model_copy(update={"cloud": found[0].name}) if len(found) == 1 else spec
+
+
+def of_workers(spec: ServicesSpec, topology: Topology, problems: list[str]) -> ServicesSpec:
+    """The same where services whose requests workers serve have no replicas, not at first either."""
+    offered, by_workers = list(spec.offered), served_by_workers(spec, topology)
+    for i, service in enumerate(offered):
+        if isinstance(service, ServiceSpec) and service.variant in by_workers:
+            if "initial" in service.model_fields_set and service.initial:
+                problems.append(
+                    f"services.offered[{i}].initial: {service.initial}, and workers of {service.variant!r} "
+                    "serve its requests, so it has no replicas; remove it"
+                )
+            offered[i] = service.model_copy(update={"initial": 0})
+    if by_workers and spec.initial_share is not None:
+        problems.append(
+            f"services.initial_share: workers serve requests of {min(by_workers)!r}; write `initial` instead"
+        )
+    return spec.model_copy(update={"offered": tuple(offered)}) if by_workers else spec
 
 
 def check_services(spec: ServicesSpec, catalog: Catalog, topology: Topology, problems: list[str]) -> None:
@@ -72,19 +90,21 @@ def _check_variant(
         problems.append(f"{where}: {name!r} is also a task; rename one, for clients name either in a URL")
     places = {node.name: node.cluster for node in topology.nodes}
     mine = [places[worker.node] for worker in topology.workers if worker.variant == name]
-    if any(pool.variant == name for pool in topology.pools):
+    if spec.gateways == "one" and (mine != [spec.cloud] * len(mine) or name in pooled(topology)):
         problems.append(
-            f"{where}: workers of {name!r} come and go; leave their least and most out, replicas do that"
+            f"{where}: `gateways: one` knows replicas alone, and workers of {name!r} are outside the cloud "
+            "or come and go; write `gateways: per_site`"
         )
     if spec.cloud not in mine and spec.cloud_has != "pool":
         problems.append(
             f"{where}: no worker of {name!r} in the cloud; add {{variant: {name}, cluster: {spec.cloud}}}, "
             "or write services.cloud_has: pool, which is simulated only"
         )
-    if any(cluster != spec.cloud for cluster in mine):
-        problems.append(
-            f"{where}: workers outside the cloud; remove them, replicas of {name!r} take their place"
-        )
+
+
+def pooled(topology: Topology) -> frozenset[str]:
+    """Variants with workers that come and go."""
+    return frozenset(pool.variant for pool in topology.pools)
 
 
 def _check_room(spec: ServicesSpec, catalog: Catalog, system: System, problems: list[str]) -> None:

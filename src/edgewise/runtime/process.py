@@ -304,7 +304,7 @@ def _services(services: Services, process: Process, store: Store, gateway: Gatew
     return ServiceRequests(
         core,
         gateway.upstreams,
-        {name: world.worker_names.index(name) for names in services.cloud for name in names},
+        {each.name: world.worker_names.index(each.name) for each in services.workers},
         lambda: store.processes("replica"),
         gateway.patience,
         ServiceMetrics(core, gateway.metrics.registry),

@@ -89,6 +89,7 @@ class Simulation:
     Attributes:
         pooled: (W,) whether somebody else starts and ends a worker, and starts it again on a node that is
             back.
+        requests_qps: (W,) load of requests of services beside streams, as gateways have measured it.
 
     `run` goes to the end; `run_until` stops on the way, so that an environment can change the
     policy between windows.
@@ -114,7 +115,7 @@ class Simulation:
         self.rows = Rows.of(Items.of(self.world, self.trace).rows)
         self.bound = np.full(len(self.trace), -1, dtype=np.int64)
         self.reason = np.zeros(len(self.trace), dtype=np.int8)
-        self._requests_qps = np.zeros(self.world.workers)  # beside streams
+        self.requests_qps = np.zeros(self.world.workers)  # beside streams
         self.log: list[Said] = []
         self.active: list[str] = []
         self.tally = tables.new_tally(scenario.duration_s, scenario.window_s, self.trace)
@@ -192,9 +193,9 @@ class Simulation:
     def measured_requests(self, now_s: float, load_qps: Floats) -> None:
         """Gateways have measured the load of their requests at workers, as (B, W)."""
         total_qps = load_qps.sum(axis=0)
-        for w in np.flatnonzero(total_qps != self._requests_qps).tolist():
+        for w in np.flatnonzero(total_qps != self.requests_qps).tolist():
             self._handle(ReservedElsewhere(now_s, w, float(total_qps[w])))
-        self._requests_qps = total_qps
+        self.requests_qps = total_qps
 
     def serve_rest(self) -> None:
         """Serve what is under way; streams that nothing serves lose the rest of their queries."""

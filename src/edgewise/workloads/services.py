@@ -30,10 +30,10 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.services import (
     Services,
     answers_of,
-    cloud_workers,
     first_replicas,
     have_answers,
     service_names,
+    serving,
     spread,
     system_of,
 )
@@ -131,7 +131,7 @@ def services_at_sites(scenario: Scenario, given: SimulatedServices) -> Services:
         names=tuple(names),
         nodes=tuple(node.name for node in nodes),
         clusters=tuple(clusters.index(name) for name in [spec.cloud, *(node.cluster for node in nodes)]),
-        cloud=cloud_workers(spec, topology, names),
+        workers=serving(spec, topology, names),
         holds=tuple(map(Resources, system.service_cpu_cores.tolist(), system.service_memory_bytes.tolist())),
         service_s=service_s,
         least_s=np.array([np.quantile(each, 0.1) if each.size else 0.0 for each in of_each]),

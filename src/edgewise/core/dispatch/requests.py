@@ -147,7 +147,7 @@ class RequestCore:
     Attributes:
         adviser: the policy, why the last request was not its to decide, and how often.
         shadow: watches, if there is one.
-        replicas: by name, those in the cloud included.
+        replicas: by name, workers of streams that serve requests included.
     """
 
     def __init__(
@@ -163,9 +163,8 @@ class RequestCore:
         self.room = room or DeskRoom(services, np.array([site]), seed)
         self._d = 0 if room is None else site
         self.replicas: dict[str, Replica] = {}
-        for s, names in enumerate(services.cloud):
-            for name in names:
-                self._change(ReplicaChanged(0.0, name, s, CLOUD, wanted=True, up=False))
+        for name, s, station, _, there in services.workers:
+            self._change(ReplicaChanged(0.0, name, s, station, wanted=there, up=False))
         self.shadow: Shadow[int] | None = None
         self._rows: dict[int, int] = {}  # of requests, by number
         self._shares = [Shares() for _ in services.names]

@@ -110,6 +110,7 @@ class ReplicaView(NamedTuple):
             new one, from its image to its first answer. streams: that are bound now, and load, of these, in
             workers' worth. Of those that workers of the pool could have served: asked, load of those that
             came in the last frame; unserved, load of those that were refused for good in it, or wait now;
+            requests of a service that they serve are in load, asked and unserved, too;
             refused_…: how many these are, by reason. A stream that several pools could serve counts for each.
             in_time: share of the queries of streams bound there; 1 where none were sent.
     """

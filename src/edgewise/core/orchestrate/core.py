@@ -118,9 +118,9 @@ class OrchestrateCore:
         self._stirred = True  # since the policy was asked
         self._empty = new_view(system, 1, np.zeros(1, dtype=np.uint64), self.pools)
         first, pools_ = self.pools.first, self.pools.least.size
-        self._counted = RequestsCounted(
-            np.zeros(first, dtype=np.int64), float(system.delay_s[:, 0].mean()), np.ones(first), 0
-        )
+        nothing: Ints = np.zeros(first, dtype=np.int64)
+        delay_s = float(system.delay_s[:, 0].mean())
+        self._counted = RequestsCounted(nothing, delay_s, np.ones(first), 0, nothing)
         none = np.zeros(pools_)
         refused = np.zeros((pools_, len(REFUSED)), dtype=np.int64)
         self._streams = StreamsCounted(np.zeros((system.nodes, pools_)), none, none, none + 1.0, refused)
@@ -228,15 +228,25 @@ class OrchestrateCore:
         seen, first = self._streams, self.pools.first
         nodes = view.replicas[0, 1:, first:]
         nodes["load"], nodes["busy"] = seen.load, np.minimum(nodes["ready"], np.ceil(seen.load - 1e-9))
-        view.replicas["waiting"][0, 0, first:] = np.ceil(seen.unserved - 1e-9)
         view.pools["load"][0] = seen.load.sum(axis=0)
         for each in self.replicas.values():
             if each.service >= first:
                 view.pools["streams"][0, each.service - first] += each.held
         for name in ("asked", "unserved", "in_time"):
             view.pools[name][0] = getattr(seen, name)
+        self._show_requests(view)
         for k, why in enumerate(REFUSED):
             view.pools[f"refused_{why}"][0] = seen.refused[:, k]
+
+    def _show_requests(self, view: ReplicaView) -> None:
+        """Of requests that workers of pools serve, what came and what was dropped, in workers' worth."""
+        counted, system, first = self._counted, self.system, self.pools.first
+        for p, s in enumerate(self.pools.serves.tolist()):
+            if s >= 0:
+                worth = counted.service_s[s] / (system.slot_s * system.frame_slots)
+                view.pools["asked"][0, p] += counted.arrived[s] * worth
+                view.pools["unserved"][0, p] += counted.dropped[s] * worth
+        view.replicas["waiting"][0, 0, first:] = np.ceil(view.pools["unserved"][0] - 1e-9)
 
     def carried_out(self, numbers: Ints) -> list[OrchestrateCommand]:
         """What commands come to, in order; what is not possible is left out.

@@ -59,19 +59,22 @@ class RequestsCounted(NamedTuple):
         cloud_delay_s: measured delay to the cloud.
         service_s: (S,) mean time of a request on a replica.
         most: replicas that may be added.
+        dropped: (S,) requests that were refused, or dropped where they were sent.
     """
 
     arrived: Ints
     cloud_delay_s: float
     service_s: Floats
     most: int
+    dropped: Ints
 
 
 class StreamsCounted(NamedTuple):
     """What was counted of streams since the last frame, for P pools of workers; see `ReplicaView.pools`.
 
     Attributes:
-        load: (N, P) of streams that are bound to workers on each node, in workers' worth.
+        load: (N, P) of streams that are bound to workers on each node, and of requests that are sent there,
+            as measured, in workers' worth.
         asked, unserved, in_time: (P,)
         refused: (P, 5) streams, by `REFUSED`.
     """

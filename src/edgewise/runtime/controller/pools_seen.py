@@ -29,6 +29,10 @@ class PoolsSeen:
         """See the class."""
         return [said["workers"] for said in self._said.values()]
 
+    def streams(self, worker: str) -> int:
+        """So many are bound to it."""
+        return sum(int(rows[worker]["streams"]) for rows in self.workers if worker in rows)
+
     def hear(self, said: Mapping[str, dict[str, Any]]) -> None:
         """What each gateway says."""
         self._said = dict(said)

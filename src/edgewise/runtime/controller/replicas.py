@@ -90,7 +90,7 @@ class Replicas(LiveDecision):
         plane.replicas = self._told
         plane.carry_out |= dict.fromkeys(get_args(OrchestrateCommand), self._obey)
         self._seen: dict[str, dict[str, Any]] | None = None  # what gateways said last; None before they did
-        self._arrived: dict[str, dict[str, int]] = {}  # totals of each gateway when the frame began
+        self._counts: dict[tuple[str, str], dict[str, int]] = {}  # totals of gateways when the frame began
         self._frame: int | None = None
 
     def in_use(self, name: str) -> bool:
@@ -118,7 +118,7 @@ class Replicas(LiveDecision):
             self._frame = NEVER
             if self.store.get(FRAME) is not None:  # a controller that starts again does not repeat a frame,
                 self._frame = frame  # nor count what came before
-                self._new_arrivals(what)
+                self._counted(what)
                 self._pools.counted(what)
         if frame != self._frame and self._seen:
             self._frame = frame
@@ -179,11 +179,11 @@ class Replicas(LiveDecision):
         return core
 
     def _replicas(self, services: Services) -> Iterator[ReplicaSeen]:
-        """All there are, workers in the cloud included."""
-        for s, names in enumerate(services.cloud):
-            for name in names:
-                up = self._is_up(name)
-                yield ReplicaSeen(name, CLOUD, s, up, up, up, held=self._held(name))
+        """All there are, workers in the cloud that are there for good included."""
+        for each in services.workers:
+            if each.of_cloud:
+                up = self._is_up(each.name)
+                yield ReplicaSeen(each.name, CLOUD, each.service, up, up, up, held=self._held(each.name))
         for running in self._rows(services):
             place = services.place(running.process.settings)
             assert place is not None  # `_rows` leaves out the others
@@ -196,7 +196,8 @@ class Replicas(LiveDecision):
             for running in (rows[name] for name in names if name in rows):
                 if running.process.wanted or running.handle is not None:
                     n = what.nodes.index(running.process.settings["node"])
-                    yield self._known(running, n, what.pools.first + p)
+                    seen = self._known(running, n, what.pools.first + p)
+                    yield seen._replace(held=self._pools.streams(running.process.name))
 
     def _known(self, running: Running, n: int, s: int) -> ReplicaSeen:
         name, handle = running.process.name, running.handle
@@ -212,19 +213,20 @@ class Replicas(LiveDecision):
         wanted = sum(running.process.wanted for running in self.store.processes())
         delay_s = float(np.mean([each["cloud_delay_s"] for each in (self._seen or {}).values()]))
         service_s = np.zeros(0) if services is None else services.service_s
-        return RequestsCounted(self._new_arrivals(what), delay_s, service_s, MOST_PROCESSES - wanted)
+        arrived, dropped = (self._new(what, each) for each in ("arrived", "dropped"))
+        return RequestsCounted(arrived, delay_s, service_s, MOST_PROCESSES - wanted, dropped)
 
-    def _new_arrivals(self, what: Orchestrated) -> Ints:
-        """(S,) requests that came since the last frame, of all gateways."""
+    def _new(self, what: Orchestrated, counted: str) -> Ints:
+        """(S,) requests that came, or were dropped, since the last frame, of all gateways."""
         names = what.names[: what.pools.first]
         found = np.zeros(len(names), dtype=np.int64)
         for gateway, seen in (self._seen or {}).items():
-            totals = {name: row["arrived"] for name, row in seen["services"].items()}
-            before = self._arrived.get(gateway, {})
+            totals = {name: row[counted] for name, row in seen["services"].items()}
+            before = self._counts.get((gateway, counted), {})
             for s, name in enumerate(names):
                 new, old = totals.get(name, 0), before.get(name, 0)
                 found[s] += new - old if new >= old else new  # it counts from 0 after a restart
-            self._arrived[gateway] = totals
+            self._counts[gateway, counted] = totals
         return found
 
     # its commands

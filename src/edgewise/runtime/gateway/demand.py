@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.arrays import Ints
+from edgewise.arrays import Floats, Ints
 from edgewise.core.dispatch.demand import Asked, ask
 from edgewise.core.dispatch.state import STREAMS
 from edgewise.core.dispatch.streams import DispatchCore
@@ -46,17 +46,23 @@ class Demand:
             self._judged[pool][1] += 1
 
     def report(
-        self, core: DispatchCore, in_flight: Sequence[int], wanted: Sequence[bool], up: Sequence[bool]
+        self,
+        core: DispatchCore,
+        in_flight: Sequence[int],
+        requests_qps: Floats,
+        wanted: Sequence[bool],
+        up: Sequence[bool],
     ) -> dict[str, Any]:
         """Workers of pools as they are here, and by pool what was asked; as JSON values."""
         self._waiting.clear()
         for stream, reason in core.refused.items():
             rows = Rows.of([core.books.item(stream)])
             ask(core.known, rows, FIRST, np.array([CODES[reason]], dtype=np.int8), False, self._waiting)
-        load, streams = core.own_qps, core.known.whole[STREAMS]
+        load, streams = core.own_qps + requests_qps, core.known.whole[STREAMS]
         workers = {
             self._world.worker_names[w]: {
-                "wanted": wanted[w], "up": up[w], "held": int(streams[w]) + int(in_flight[w]),
+                "wanted": wanted[w], "up": up[w], "streams": int(streams[w]),
+                "held": int(streams[w]) + int(in_flight[w]),
                 "load": float(load[w] / self._world.capacity_qps[w]),
             }
             for w, pool in enumerate(self._pool_of)

@@ -55,8 +55,8 @@ class ServiceRequests:
 
     Args:
         core: decides and counts.
-        workers: the gateway's own list of upstreams, among them those in the cloud.
-        cloud: index in `workers` of each worker in the cloud, by name.
+        workers: the gateway's own list of upstreams, among them those that serve requests.
+        shared: index in `workers` of each worker that streams and requests share, by name.
         wanted: replicas as the store has them, called each health period.
         patience: times.
         metrics: told about answers.
@@ -70,7 +70,7 @@ class ServiceRequests:
 
     core: RequestCore
     workers: Sequence[Upstream]
-    cloud: dict[str, int]
+    shared: dict[str, int]
     wanted: Callable[[], list[Running]]
     patience: Patience
     metrics: ServiceMetrics
@@ -83,7 +83,7 @@ class ServiceRequests:
     )
     answered: dict[str, tuple[int, int]] = field(default_factory=dict)
     _targets: dict[str, Upstream] = field(default_factory=dict)
-    _up_before: dict[str, bool] = field(default_factory=dict)  # workers in the cloud, as the core was told
+    _told: dict[str, tuple[bool, bool]] = field(default_factory=dict)  # of workers: wanted, and up
     _turns: dict[int, asyncio.Future[None]] = field(default_factory=dict)  # of requests that wait
 
     @property
@@ -93,9 +93,9 @@ class ServiceRequests:
 
     def at(self, worker: str) -> dict[str, float]:
         """Requests of this gateway at a worker, and their load; nothing where it serves none."""
-        if worker not in self.cloud:
+        if worker not in self.shared:
             return {}
-        load_qps = float(self.session.requests_qps[self.cloud[worker]])
+        load_qps = float(self.session.requests_qps[self.shared[worker]])
         return {"held": self.core.replicas[worker].mine, "requests_qps": load_qps}
 
     def targets(self, service: str) -> list[Upstream]:
@@ -141,20 +141,22 @@ class ServiceRequests:
 
     def target(self, name: str) -> Upstream:
         """Who serves as a replica."""
-        return self.workers[self.cloud[name]] if name in self.cloud else self._targets[name]
+        return self.workers[self.shared[name]] if name in self.shared else self._targets[name]
 
-    def note_cloud(self) -> None:
-        """Which workers in the cloud are up is the session's to find out."""
-        for name, worker in self.cloud.items():
-            if self._up_before.get(name) != (up := self.workers[worker].up):
-                self._up_before[name] = up
-                self._seen(name, up=up)
+    def note_workers(self) -> None:
+        """Which shared workers are up, and which are to go, is the gateway's to find out."""
+        for name, worker in self.shared.items():
+            target = self.workers[worker]
+            if self._told.get(name) != (now := (target.wanted, target.up)):
+                self._told[name] = now
+                self._seen(name, *now)
 
     def note_worker(self, worker: int) -> None:
-        """Whether a worker in the cloud is up that was looked after, and how much it has, as it last said."""
-        for name in [name for name, at in self.cloud.items() if at == worker]:
-            if self.core.replicas[name].up != self.workers[worker].up:
-                self._seen(name, up=self.workers[worker].up)
+        """A worker was looked after, and how much it has, as it last said."""
+        for name in [name for name, at in self.shared.items() if at == worker]:
+            target, known = self.workers[worker], self.core.replicas[name]
+            if (known.wanted, known.up) != (target.wanted, target.up):
+                self._seen(name, target.wanted, target.up)
             self.note_queue(name)
 
     def note_queue(self, name: str) -> None:
@@ -186,15 +188,15 @@ class ServiceRequests:
         if self._targets.get(name) is not target:
             return
         target.up = up
-        self._seen(name, up=up)
+        self._seen(name, bool(self.core.replicas[name].wanted), up)
         if not up and target.silent:
             target.client.abort()  # what was under way there goes elsewhere at once
         self.note_queue(name)
 
-    def _seen(self, name: str, *, up: bool) -> None:
-        """Tell the core whether a replica is up that it knows."""
+    def _seen(self, name: str, wanted: bool, up: bool) -> None:
+        """Tell the core whether a replica that it knows is to stay, and is up."""
         r = self.core.replicas[name]
-        self._tell(ReplicaChanged(self._now(), name, r.service, r.station, bool(r.wanted), up))
+        self._tell(ReplicaChanged(self._now(), name, r.service, r.station, wanted, up))
 
     def _now(self) -> float:
         return self.session.clock()
@@ -232,7 +234,7 @@ class RequestWork:
             return refused
         while isinstance(said := self._said, Wait):
             await clock.sleep(max(said.until_s - self._now(), 0.0))
-            services.note_cloud()
+            services.note_workers()
             self._said = self._tell(RequestAgain(self._now(), self._number))
         assert said is not None, "who came is to be sent, kept or dropped"
         if isinstance(said, Drop):
@@ -243,7 +245,7 @@ class RequestWork:
     async def _come(self, query: LiveQuery) -> http.Response | None:
         """Have its turn among those of all clients, and tell the core; why it has none, if so."""
         services, headers = self._services, self._request.headers
-        services.note_cloud()
+        services.note_workers()
         stated_s = in_header(headers, DEADLINE, float(self._core.services.deadline_s[self._service]))
         self._stated_s = min(stated_s, remaining_s(headers), LONGEST_S)
         query.expires_s = query.received_s + self._stated_s
@@ -256,7 +258,7 @@ class RequestWork:
             refused = http.failure(429, why)
             refused.after_s = self._core.turn_away(self._now(), self._request.client, self._service)
             return refused
-        services.note_cloud()
+        services.note_workers()
         until_s = self._now() + query.expires_s - clock.monotonic_s()
         came = services.names[self._service], self._stated_s, len(query.body)
         services.came.append((clock.unix_s(), came))
@@ -274,11 +276,11 @@ class RequestWork:
         """It came back from its replica, or not; its answer has `back_s` yet to go."""
         name, took = self._name, took_s(answer) if answer is not None else 0.0
         if lost:  # it goes elsewhere at once
-            self._services.note_cloud()
+            self._services.note_workers()
             back_s = 0.0
         self._said = self._tell(RequestReturned(self._now() + back_s, self._number, _how(answer, lost), took))
-        if name in self._services.cloud:
-            self._session.came_back(self._services.cloud[name], there_s)
+        if name in self._services.shared:
+            self._session.came_back(self._services.shared[name], there_s)
         if answer is not None:
             self._services.target(name).heard(answer)
             self._services.note_queue(name)
@@ -306,8 +308,8 @@ class RequestWork:
         station = core.replicas[name].station
         self._name, query.began_s = name, clock.monotonic_s()
         query.reserve_s = core.reserve_s(self._number, there=not services.emulated)
-        if name in services.cloud:
-            self._session.request_sent(services.cloud[name], len(query.body))
+        if name in services.shared:
+            self._session.request_sent(services.shared[name], len(query.body))
         cluster = core.services.clusters[station]
         return Destination(services.target(name), name, services.names[self._service], core.site, cluster)
 

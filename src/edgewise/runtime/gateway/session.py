@@ -181,8 +181,8 @@ class Session:
         return float(getattr(self.rules.budgets_s, decision))
 
     def pools(self, wanted: Sequence[bool], up: Sequence[bool]) -> dict[str, Any]:
-        """What streams ask of pools of workers, and how these are, see `Demand.report`."""
-        return self.demand.report(self.core, self._in_flight, wanted, up)
+        """What is asked of pools of workers, and how these are, see `Demand.report`."""
+        return self.demand.report(self.core, self._in_flight, self.requests_qps, wanted, up)
 
     @property
     def in_flight(self) -> Floats:

@@ -76,8 +76,7 @@ class RequestsPart:
         """Replicas of a dead node break; they start again when it is back."""
         if node in self._nodes:
             (self.sites.repair_node if up else self.sites.fail_node)(self._nodes[node])
-        else:
-            self.sites.change_workers(node, up)
+        self.sites.change_workers(node, up)
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """What has changed of replicas, and at the beginning of a frame what was counted, and the frame."""
@@ -103,7 +102,7 @@ class RequestsPart:
         """Whether it is about a replica of a service."""
         if isinstance(command, StartReplica):
             return command.service < self.sites.system.services
-        return command.replica in self.sites.queues.replicas
+        return command.replica in self.sites.queues.replicas and command.replica not in self.sites.pooled
 
     def take(self, command: OrchestrateCommand, now_s: float) -> Iterator[ReplicaSeen | ReplicaGone]:
         """Carry out what orchestration wants."""

@@ -1,15 +1,17 @@
-"""Workers of streams that come and go, in a joint run: they start, serve, drain and end.
+"""Workers that come and go, in a joint run: they start, serve streams and requests, drain and end.
 
 `OrchestrateCore` says which. One that starts fetches its variant's image, unless its node has that, and then
 takes the variant's time. Gateways hear of it with the lag: that it comes, that it is up, that it is to go;
-its streams move then, where others have room. It ends when every gateway has heard, it has no stream and
-nothing to do; who looks is telemetry, once in its period. On a node that dies, one that drains is gone, one
-that starts begins anew when the node is back, and so does one that was up.
+its streams move then, where others have room, and no request is sent there any more. It ends when every
+gateway has heard, it has no stream and nothing to do; who looks is telemetry, once in its period. On a node
+that dies, one that drains is gone, one that starts begins anew when the node is back, and so does one that
+was up.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any
@@ -36,7 +38,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.sim.joint.images import NodeImages
 from edgewise.sim.joint.parts import Bystander, Rank
 from edgewise.sim.requests.queues import Images, Outages
-from edgewise.sim.requests.sites import MOST
+from edgewise.sim.requests.sites import MOST, RequestSites
 from edgewise.sim.simulate import Simulation
 
 
@@ -55,7 +57,7 @@ class WorkersPart(Bystander):
         what: decided on.
         core: decides; it is only read here.
         images: see `NodeImages`.
-        frames: whether frames begin here; else somebody else tells of them.
+        sites: of requests that workers serve, too; None: there are none, and frames begin here.
     Attributes:
         stage: (W,) of each worker of the world.
         images: on nodes.
@@ -70,9 +72,11 @@ class WorkersPart(Bystander):
         what: Orchestrated,
         core: OrchestrateCore,
         images: Images | Outages,
-        frames: bool,
+        sites: RequestSites | None,
     ) -> None:
-        self._run, self._what, self.core, self._frames = simulation, what, core, frames
+        self._run, self._what, self.core, self._sites = simulation, what, core, sites
+        self._serves = set[str]() if sites is None else {each.name for each in sites.services.workers}
+        self._news = deque[tuple[float, str, bool, bool]]()  # of which gateways of requests have yet to hear
         world, system = simulation.world, what.system
         self._variants = [scenario.catalog.variant(pool.variant) for pool in scenario.topology.pools]
         self._row = {name: w for w, name in enumerate(world.worker_names)}
@@ -108,7 +112,8 @@ class WorkersPart(Bystander):
         """The next frame, worker that is up, or look at those that are to go."""
         frame_s = self._frame * self._what.frame_s
         next_s = min(frame_s if frame_s < self._end_s else math.inf, *self._up_s.values(), math.inf)
-        return min(next_s, self._last_s if self._gone else math.inf, self._look_s())
+        news_s = self._news[0][0] if self._news else math.inf
+        return min(next_s, self._last_s if self._gone else math.inf, self._look_s(), news_s)
 
     def _look_s(self) -> float:
         """When telemetry looks next at workers that are to go, after gateways have heard of one."""
@@ -134,11 +139,13 @@ class WorkersPart(Bystander):
             self._up_s.pop(w, None)
             if self.stage[w] == WorkerStage.DRAINS:
                 self._leave(w)
+                self._requests_know(w, now_s)
                 self._gone.append(w)
             elif self.stage[w] == WorkerStage.STARTS:
-                self._run.tell_of(w, now_s, up=False, drains=True)  # nobody knows when it comes
+                self._tell_of(w, now_s, up=False, drains=True)  # nobody knows when it comes
             else:
                 self.stage[w] = WorkerStage.STARTS
+                self._requests_know(w, now_s)
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """Who is there or gone; at the beginning of a frame what was counted, and the frame."""
@@ -147,6 +154,11 @@ class WorkersPart(Bystander):
             del self._up_s[w]
             self.stage[w] = WorkerStage.UP
             self._run.begin_worker(w, now_s)
+            self._requests_know(w, now_s)
+        while self._news and self._news[0][0] <= now_s:
+            _, name, wanted, up = self._news.popleft()
+            assert self._sites is not None, "who has news for gateways of requests has some"
+            self._sites.tell_of(name, wanted, up)
         if self._look_s() <= now_s:
             self._look(now_s)
         for w in self._gone:
@@ -161,10 +173,16 @@ class WorkersPart(Bystander):
         self._looked_s = now_s
         self._run.serve_until(now_s)
         for w in [w for w, heard_s in self._heard_s.items() if heard_s < now_s]:
-            if not self._run.holds(w, now_s):
+            if not self._run.holds(w, now_s) and not self._held(w):
                 self._run.end_worker(w, now_s)
                 self._leave(w)
+                self._requests_know(w, now_s)
                 self._gone.append(w)
+
+    def _held(self, w: int) -> int:
+        """Requests that are sent there and not back."""
+        name = self._run.world.worker_names[w]
+        return self._sites.held(name) if self._sites is not None and name in self._serves else 0
 
     def _frame_began(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         self._frame += 1
@@ -175,9 +193,9 @@ class WorkersPart(Bystander):
                 self._told[w] = seen
                 yield Rank.NEWS, seen
         yield Rank.NEWS, self._counted(now_s)
-        if self._frames:
-            none = np.zeros(self._what.pools.first)
-            yield Rank.NEWS, RequestsCounted(none.astype(np.int64), 0.0, none, MOST)
+        if self._sites is None:
+            none: Ints = np.zeros(self._what.pools.first, dtype=np.int64)
+            yield Rank.NEWS, RequestsCounted(none, 0.0, np.zeros(none.size), MOST, none)
             yield Rank.TICK, FrameBegan(now_s)
 
     def take(self, command: OrchestrateCommand, now_s: float) -> Iterable[Any]:
@@ -193,17 +211,33 @@ class WorkersPart(Bystander):
             if isinstance(command, KeepReplica):
                 self.stage[w] = WorkerStage.UP
                 del self._heard_s[w]
-                self._run.tell_of(w, now_s, up=True)
+                self._tell_of(w, now_s, up=True)
             elif self.stage[w] == WorkerStage.UP:
                 self.stage[w], self._heard_s[w] = WorkerStage.DRAINS, now_s + self._lag_s
-                self._run.tell_of(w, now_s, up=False, drains=True)
+                self._tell_of(w, now_s, up=False, drains=True)
             else:
                 self._leave(w)
-                self._run.tell_of(w, now_s, up=False, drains=True)  # it comes no more
+                self._tell_of(w, now_s, up=False, drains=True)  # it comes no more
                 self._told.pop(w, None)
                 return (ReplicaGone(command.replica),)
         self._told[w] = self._seen(w)
         return (self._told[w],)
+
+    def _tell_of(
+        self, w: int, now_s: float, up: bool, drains: bool = False, ready_s: float = math.inf
+    ) -> None:
+        """Gateways hear of a worker after the lag, those of requests too."""
+        self._run.tell_of(w, now_s, up, drains, ready_s)
+        self._requests_know(w, now_s)
+
+    def _requests_know(self, w: int, now_s: float) -> None:
+        """A worker is as its stage says, to requests, whose gateways hear of it after the lag."""
+        name, stage = self._run.world.worker_names[w], self.stage[w]
+        if self._sites is not None and name in self._serves:
+            wanted = bool(stage in (WorkerStage.STARTS, WorkerStage.UP))
+            up = bool(stage in (WorkerStage.UP, WorkerStage.DRAINS))
+            self._sites.set_worker(name, wanted, up)
+            self._news.append((now_s + self._lag_s, name, wanted, up))
 
     def _start(self, w: int, now_s: float) -> None:
         """Fetch the image and start, where the node is there; gateways hear when it will be up."""
@@ -217,7 +251,7 @@ class WorkersPart(Bystander):
 
     def _starts(self, w: int, there_s: float, now_s: float) -> None:
         self._up_s[w] = up_s = max(there_s, now_s) + self._variant(w).start_s
-        self._run.tell_of(w, now_s, up=False, ready_s=up_s + self._lag_s)
+        self._tell_of(w, now_s, up=False, ready_s=up_s + self._lag_s)
 
     def _image_came(self, image: str, node: int, there_s: float) -> None:
         for w in np.flatnonzero(self.stage == WorkerStage.STARTS).tolist():
@@ -260,7 +294,8 @@ class WorkersPart(Bystander):
             ask(core.known, run.rows, at_site, reason, True, self._asked)
             ask(core.known, run.rows, wait, run.reason, False, self._asked)
         own_qps = [core.own_qps for core in run.cores]
-        load = bound_load(run.world, own_qps, what.pool_of, self._node_of, len(what.nodes))
+        load_qps = [*own_qps, run.requests_qps]
+        load = bound_load(run.world, load_qps, what.pool_of, self._node_of, len(what.nodes))
         a = self._asked
         return StreamsCounted(load, a.asked.copy(), a.unserved.copy(), self._in_time(), a.refused.copy())
 

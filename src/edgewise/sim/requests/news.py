@@ -80,7 +80,8 @@ def hear(x: RequestRun, news: int) -> int:
         for d in range(x.row_of.shape[0] if t.up else 0):
             tell(x, d, x.row_of[d, t.server], t.queued)
     for j in range(x.clock[0].servers):
-        if not x.server[x.alive[j]].wanted:
+        s = x.server[x.alive[j]]
+        if not s.wanted and s.worker == NONE:
             return SETTLE
     return THERE
 

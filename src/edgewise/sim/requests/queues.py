@@ -55,7 +55,8 @@ class Images(NamedTuple):
 class ReplicaServer:
     """A replica as it really is: a row of `RequestRun.server`.
 
-    The cloud has one for each service that works on many requests at once.
+    A cloud that is a pool has one for each service that works on many requests at once. A worker of streams
+    that serves requests is one, too, also while its pool does not have it: then it is not wanted, nor up.
     """
 
     service, station, serves, wanted, up = map(figure, ("service", "station", "serves", "wanted", "up"))
@@ -83,7 +84,7 @@ class ReplicaQueues:
     """Stations of one world.
 
     Args:
-        services: those without `cloud` workers have as many replicas in the cloud as fit there.
+        services: those without workers in the cloud have as many replicas there as fit.
         run: without replicas.
         room: where its desks grow.
         images: how they come; of outages alone: one after the other over the ways from the cloud.
@@ -116,16 +117,16 @@ class ReplicaQueues:
             self._first_replicas(s)
 
     def _first_replicas(self, s: int) -> None:
-        first, cloud = self.system.first_machine[1], self.services.cloud[s]
-        if not cloud:
+        first, workers = self.system.first_machine[1], [w for w in self.services.workers if w.service == s]
+        if all(each.station != CLOUD for each in workers):
             needs = [max(self.system.service_cpu_cores[s], 1e-9), self.system.service_memory_bytes[s]]
             room = int(np.floor(self._run.has[:first] / needs).min(axis=1).sum())
             self._add(f"cloud-{self.services.names[s]}", s, CLOUD, max(room, 1)).up = True
-        for name in cloud:
-            server = self._add(name, s, CLOUD)
-            server.up = True
+        for each in workers:
+            server = self._add(each.name, s, each.station)
+            server.wanted = server.up = each.at_first
             if self._guests is not None:
-                server.worker = self._guests.workers[name]
+                server.worker = self._guests.workers[each.name]
                 server.serves = self._guests.serves(server.worker)
                 self._at_workers.append(server.row)
         for n in np.flatnonzero(self.system.initial[:, s]).tolist():
@@ -224,10 +225,11 @@ class ReplicaQueues:
         server["waiting"][self._at_workers] = queue[server["worker"][self._at_workers]]
 
     def change_workers(self, node: str, up: bool) -> None:
-        """Streams' workers on a node of the cloud fail, and lose what they have of services; or are back."""
+        """Streams' workers on a node fail, and lose requests; or are back, but for those of pools."""
+        pooled = {each.name for each in self.services.workers if each.pooled}
         for server in self.replicas.values():
             if self._guests is not None and self._guests.nodes.get(server.name) == node:
-                server.up, server.waiting = up, 0
+                server.up, server.waiting = up and server.name not in pooled, 0
                 had = self._guests.lose(server.worker)
                 self.make_room(len(had))
                 for i in had:
@@ -242,7 +244,8 @@ class ReplicaQueues:
             self._fetch(server)
 
     def _on(self, node: int) -> list[ReplicaServer]:
-        return [server for server in self.replicas.values() if server.station == node + 1]
+        here = (server for server in self.replicas.values() if server.station == node + 1)
+        return [server for server in here if server.worker == NONE]
 
     def _start(self, server: ReplicaServer, there_s: float) -> None:
         self.make_room(1)

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgewise.arrays import Floats, Records
+from edgewise.arrays import Floats, Ints, Records
+from edgewise.core.dispatch.desks import DROPPED
 from edgewise.core.dispatch.events import ReplicaChanged, ReplicaForgotten, RequestEvent
 from edgewise.core.dispatch.requests import DeskRoom, RequestCore
 from edgewise.core.grants import averaged_qps
@@ -84,6 +85,7 @@ class RequestSites:
         queues: replicas and nodes as they are.
         log: what sites were told and said, if it is noted.
         going: names of replicas that are to go.
+        pooled: names of streams' workers that no command of orchestration to services is about.
         stirred: how often something may have changed that `seen` tells.
         calm_s: only news happen before, which nobody will know any more; -inf: something happens.
     Raises:
@@ -142,7 +144,8 @@ class RequestSites:
         self._changed_s, self.calm_s, self._asleep_s = 0.0, -math.inf, -math.inf  # see `_calm_until_s`
         self._was_restless, self._reached_s = True, -math.inf  # up to there all has happened
         self._looks: list[tuple[float, Floats]] = []  # since it fell asleep
-        self._counted = np.zeros(self.system.services, dtype=np.int64)  # arrivals, at the last frame
+        self.pooled = {each.name for each in services.workers if not each.of_cloud}
+        self._counted = np.zeros((2, self.system.services), dtype=np.int64)  # at the last frame
         self._load_qps = np.zeros_like(run.sent_qps)
         self.tell()
         gather(self.queues.run, 0)
@@ -251,7 +254,8 @@ class RequestSites:
             return True
         kinds, servers = run.events["kind"][: clock["events"]], run.alive[: clock["servers"]]
         news = (kinds == GATHERED) | (kinds == HEARD)
-        return not (news.all() and run.server["up"][servers].all())
+        starts = (run.server["wanted"][servers] != 0) & (run.server["up"][servers] == 0)
+        return not (news.all() and not starts.any())
 
     def _wake(self) -> None:
         """Let happen what was left out in the calm."""
@@ -357,6 +361,7 @@ class RequestSites:
                         int(server.serves),
                     )
                     self._tell(d, ReplicaChanged(self.now_s, name, *what))
+                if self.queues.run.row_of[d, row] == NONE:
                     self.queues.know(d, row, core.replicas[name].row)
             for name in core.replicas.keys() - set(names):
                 self._tell(d, ReplicaForgotten(self.now_s, name))
@@ -376,7 +381,8 @@ class RequestSites:
 
     def seen(self) -> dict[str, ReplicaSeen]:
         """Replicas as gateways report them to the controller, by name."""
-        return seen_of(self.queues.run, list(self.queues.replicas.values()))
+        servers = [each for name, each in self.queues.replicas.items() if name not in self.pooled]
+        return seen_of(self.queues.run, servers)
 
     def seen_as(self, name: str) -> ReplicaSeen:
         """One of these."""
@@ -385,10 +391,10 @@ class RequestSites:
     def counted(self) -> RequestsCounted:
         """What gateways counted since they were asked before."""
         x = self.queues.run.desks
-        arrived, delay_s = x.arrived.sum(axis=0), float(x.seen.cloud_delay_s.mean())
-        found = RequestsCounted(arrived - self._counted, delay_s, self.services.service_s, MOST)
-        self._counted = arrived
-        return found
+        total: Ints = np.stack([x.arrived.sum(axis=0), x.ended[:, DROPPED].sum(axis=0)])
+        (arrived, dropped), self._counted = total - self._counted, total
+        delay_s = float(x.seen.cloud_delay_s.mean())
+        return RequestsCounted(arrived, delay_s, self.services.service_s, MOST, dropped)
 
     @property
     def measures(self) -> bool:
@@ -425,6 +431,24 @@ class RequestSites:
         self.queues.replicas[name].wanted = 0
         self.going.add(name)
         self._settle()
+
+    def set_worker(self, name: str, wanted: bool, up: bool) -> None:
+        """A worker of a pool is to stay or to go, and answers or not, from now on."""
+        self._change()
+        server = self.queues.replicas[name]
+        server.wanted, server.up = wanted, up
+
+    def tell_of(self, name: str, wanted: bool, up: bool) -> None:
+        """All sites hear of a worker of a pool."""
+        self._change()
+        server = self.queues.replicas[name]
+        what = int(server.service), int(server.station), wanted, up, int(server.serves)
+        for d in range(len(self.cores)):
+            self._tell(d, ReplicaChanged(self.now_s, name, *what))
+
+    def held(self, name: str) -> int:
+        """Requests that sites have sent to a replica and wait for."""
+        return sum(int(each.mine) for each in self._sees(self.queues.replicas[name]))
 
     def fail_node(self, node: int) -> None:
         """Replicas there break; what they had, its sites send elsewhere."""
