@@ -31,7 +31,7 @@ from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.core.split.core import SplitCore
 from edgewise.errors import ScenarioError
 from edgewise.model.pipelines import network_of
-from edgewise.model.pools import image_cluster, of_services, orchestrated
+from edgewise.model.pools import image_cluster, orchestrated
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services
 from edgewise.model.work import DeferrableJob, Stream
@@ -200,10 +200,7 @@ class JointRun:
 
     def _orchestrates(self, services: Services | None) -> OrchestrateCore:
         """The core that orchestrates services and pools of workers; how images come."""
-        if services is None or self._pooled:
-            self._what = orchestrated(self.scenario, services)
-        else:
-            self._what = of_services(services)
+        self._what = orchestrated(self.scenario, services)
         core = orchestrating(self._what, self._chosen["orchestrate"](), self.plane.ledger)
         self.plane.cores["orchestrate"] = core
         self.asked["orchestrate"] = lambda: core.guard.decided(core.policy)

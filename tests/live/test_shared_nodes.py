@@ -81,7 +81,7 @@ class Controller:
         names = [running.process.name for running in self.store.processes("replica")]
         names += [each.name for each in self.services.workers]
         replicas = {name: {"up": True, "wanted": True, "held": 0} for name in names}
-        counted = {name: {"arrived": 0} for name in self.services.names}
+        counted = {name: {"arrived": 0, "dropped": 0} for name in self.services.names}
         answer = {"cloud_delay_s": 0.1, "services": counted, "replicas": replicas}
         return [{"gateway": "gateway-0", "answer": answer}]
 

@@ -23,7 +23,7 @@ UP, FREE, DOWN, REACHED, SERVE, RETURNED, NEWS, CAME, AGAIN = range(9)  # at one
 
 
 class NaiveWorkers:
-    """Services that have nothing but workers in the cloud, and streams that stay where they were bound.
+    """Services that have nothing but workers, and streams that stay where they were bound.
 
     Args:
         world, trace, bound: streams, and the worker of each.
@@ -40,8 +40,10 @@ class NaiveWorkers:
         self.requests, self.at, self.came_s, self.least_s, self.outcome = requests, {}, {}, {}, {}
         self.queries = [{"ok": 0, "failed": 0, "rejected": 0} for _ in trace]
         self.waiting, self.working = ([[] for _ in range(world.workers)] for _ in range(2))
-        self.down, self.up_free_s, self.most = set(), 0.0, np.zeros(world.workers, dtype=int)
+        self.down, self.most = set(), np.zeros(world.workers, dtype=int)
+        self.free_s = {}  # the way from all sites to the cloud, or from one to nodes
         self.events, self.numbers = [], count()
+        self.station = {world.worker_names.index(w.name): w.station for w in self.services.workers}
         self.workers = [(world.worker_names.index(each.name), each.service) for each in self.services.workers]
         for stream, w in zip(trace, bound, strict=True):
             self.enter(stream, w)
@@ -159,7 +161,8 @@ class NaiveWorkers:
     # requests
 
     def back_s(self, i):
-        return 0.5 * self.system.delay_s[self.requests[i].site, 0] if self.services.spec.answers else 0.0
+        delay_s = self.system.delay_s[self.requests[i].site, self.station[self.at[i]]]
+        return 0.5 * delay_s if self.services.spec.answers else 0.0
 
     def begin_by_s(self, i):
         return (
@@ -181,13 +184,13 @@ class NaiveWorkers:
         if isinstance(command, Wait):
             self.push(command.until_s, AGAIN, self.again, i)
         elif isinstance(command, Send):
-            self.up_free_s = (
-                max(now_s, self.up_free_s) + 8 * row.payload_bytes / self.system.rate_bps[row.site, 0]
-            )
-            there_s = self.system.delay_s[row.site, 0] - self.back_s(i)
-            self.at[i] = self.world.worker_names.index(command.replica)
+            self.at[i] = w = self.world.worker_names.index(command.replica)
+            way, station = row.site if self.station[w] else -1, self.station[w]
+            send_s = 8 * row.payload_bytes / self.system.rate_bps[row.site, station]
+            self.free_s[way] = max(now_s, self.free_s.get(way, 0.0)) + send_s
+            there_s = self.system.delay_s[row.site, station] - self.back_s(i)
             self.least_s[i] = float(self.cores[row.site].least_s[row.service])
-            self.push(self.up_free_s + there_s, REACHED, self.reach, i)
+            self.push(self.free_s[way] + there_s, REACHED, self.reach, i)
         else:
             self.outcome[i] = ("dropped", now_s)
 
@@ -232,5 +235,5 @@ class NaiveWorkers:
         for core in self.cores:
             for w, s, up, queued in told:
                 name, serves = self.world.worker_names[w], int(self.world.servers[w])
-                core.handle(ReplicaChanged(now_s, name, s, 0, True, up, serves))
+                core.handle(ReplicaChanged(now_s, name, s, self.station[w], True, up, serves))
                 core.handle(ReplicaTold(now_s, name, queued))

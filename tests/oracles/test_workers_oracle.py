@@ -1,7 +1,9 @@
-"""Streams and requests of services at the same workers of the cloud equal one naive list of events."""
+"""Streams and requests of services at the same workers equal one naive list of events."""
 
 from __future__ import annotations
 
+from collections import Counter
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -23,9 +25,17 @@ NEVER_S = 1000.0  # news of what fails
 
 
 def world(
-    number: int, sharing: str = "none", outage: tuple[float, float] | None = None, **variant: Any
+    number: int,
+    sharing: str = "none",
+    outage: tuple[float, float] | None = None,
+    edge: bool = False,
+    **variant: Any,
 ) -> dict[str, Any]:
-    """Two sites far from a cloud whose one or two workers streams and requests share; `number` draws it."""
+    """Two sites far from a cloud whose one or two workers streams and requests share; `number` draws it.
+
+    Args:
+        edge: near them are two more.
+    """
     u = uniform(number, 1, np.arange(8), 0).tolist()
     fast = "1e18"
     data: dict[str, Any] = {
@@ -78,10 +88,18 @@ def world(
                          "payload_bytes": "10kB"},
         },
     }  # fmt: skip
+    if edge:
+        data["clusters"][0]["nodes"][0] |= {"count": 2}
+        data["sites"][1]["access_delay_s"] = 3e-4  # what both send again at one time comes one after the other
+        data["policies"]["requests"] = ("two-choices", "deadline-queue")[number % 2]
+        data["workers"] += [{"variant": "served", "node": f"near-{n}"} for n in range(2)]
+        data["services"]["requests"]["rate_qps"] *= 3
+        data["streams"]["arrivals"]["clients_per_min"] *= 3
+        del data["services"]["offered"][0]["initial"]
     if outage is not None:
+        node = "near-0" if edge else "cloud-0"
         data["timeline"] = [
-            {"at_s": at_s, "node": "cloud-0", "up": up}
-            for at_s, up in zip(outage, (False, True), strict=True)
+            {"at_s": at_s, "node": node, "up": up} for at_s, up in zip(outage, (False, True), strict=True)
         ]
     return data
 
@@ -141,10 +159,36 @@ def test_in_batches_too(servers: int, sharing: str) -> None:
 
 
 @pytest.mark.parametrize("sharing", ["none", "fifo"])
-def test_a_node_that_fails_ends_both(sharing: str) -> None:
+@pytest.mark.parametrize("edge", [False, True])
+def test_a_node_that_fails_ends_both(sharing: str, edge: bool) -> None:
     for number in range(3):
-        _, found, naive = both(world(number, sharing, outage=(10.0, 15.0)), seed=number)
+        _, found, naive = both(world(number, sharing, (10.0, 15.0), edge), seed=number)
         equal(found, naive)
+
+
+@pytest.mark.parametrize("sharing", ["none", "fifo", "ps"])
+@pytest.mark.parametrize("number", range(3))
+def test_workers_near_sites_serve_requests_too(number: int, sharing: str) -> None:
+    run, found, naive = both(world(number, sharing, edge=True), seed=number)
+    equal(found, naive)
+    names = [each.name for each in run.parts["services"].sites.services.workers]
+    assert len(names) == 3 + number % 2
+    stations = Counter(row["station"] for row in found["services"] if row["outcome"] == "in_time")
+    assert min(stations[name] for name in ("near-0", "near-1")) > 20
+    assert (stations["cloud"] > 0) == (number % 2 == 1)
+    assert len({row["worker"] for row in found["streams"]}) > 2
+
+
+def test_a_pool_that_nobody_changes_serves_as_workers_that_are_there_for_good() -> None:
+    """To the last digit, for streams, and for requests where nothing streams."""
+    fixed = world(1, "fifo", edge=True)
+    pools = deepcopy(fixed)
+    near = {"variant": "served", "cluster": "near", "count": 1}
+    pools["workers"] = [*fixed["workers"][:-2], near | {"least": 1, "most": 2}]
+    fixed["workers"] = [*fixed["workers"][:-2], near]
+    assert ran(pools) == ran(fixed)
+    alone = [ran(held(data, "services")) for data in (pools, fixed)]
+    assert alone[0] == alone[1] and len(alone[0]["services"]) > 100
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "ps"])

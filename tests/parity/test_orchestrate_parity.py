@@ -207,14 +207,17 @@ def test_a_controller_counts_what_came_since_the_last_frame_of_all_gateways(tmp_
     came = iter([(5, 7), (9, 8), (9, 20), (2, 21)])
 
     async def ask(method, path):
-        answers = [{"cloud_delay_s": 0.1, "replicas": {}, "services": {services.names[0]: {"arrived": each}}}
-                   for each in next(came)]  # fmt: skip
+        counts = [{"arrived": each, "dropped": each // 2} for each in next(came)]
+        answers = [
+            {"cloud_delay_s": 0.1, "replicas": {}, "services": {services.names[0]: each}} for each in counts
+        ]
         return [{"gateway": f"gateway-{k}", "answer": answer} for k, answer in enumerate(answers)]
 
     live = Replicas(LivePlane(store), ask, lambda handle: False)
     log = recorded(live.plane)
     for frame in range(4):
         asyncio.run(live.step(frame * services.spec.frame_s + 0.001))
-    counted = [event.arrived.tolist() for event, *_ in log if isinstance(event, RequestsCounted)]
-    assert counted == [[12, 0, 0], [5, 0, 0], [12, 0, 0], [3, 0, 0]]
+    counted = [event for event, *_ in log if isinstance(event, RequestsCounted)]
+    assert [each.arrived.tolist() for each in counted] == [[12, 0, 0], [5, 0, 0], [12, 0, 0], [3, 0, 0]]
+    assert [each.dropped.tolist() for each in counted] == [[5, 0, 0], [3, 0, 0], [6, 0, 0], [1, 0, 0]]
     store.close()

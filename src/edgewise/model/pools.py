@@ -49,7 +49,7 @@ class Orchestrated(NamedTuple):
 
 
 def of_services(services: Services) -> Orchestrated:
-    """Services alone."""
+    """Services alone, none of which workers serve."""
     spec, system = services.spec, services.system
     none: Ints = np.zeros(0, dtype=np.int64)
     return Orchestrated(
@@ -61,7 +61,7 @@ def of_services(services: Services) -> Orchestrated:
 def orchestrated(scenario: Scenario, services: Services | None) -> Orchestrated:
     """What there is to decide on; `services`: as they run, None: none do."""
     topology, catalog = scenario.topology, scenario.catalog
-    system = bare_system(scenario) if services is None else services.system
+    system = bare_system(scenario) if services is None else _beside_workers(scenario, services)
     nodes = tuple(n.name for n in topology.nodes) if services is None else services.nodes
     used = {node for pool in topology.pools for node in pool.nodes}
     more = [node for node in topology.nodes if node.name in used - set(nodes)]  # of the cloud
@@ -148,6 +148,16 @@ def bare_system(scenario: Scenario) -> System:
         returns_cpu=True,
         drops=False,
     )
+
+
+def _beside_workers(scenario: Scenario, services: Services) -> System:
+    """What workers that are there for good leave to replicas, also where they count as such for requests."""
+    system, first = services.system, int(services.system.first_machine[1])
+    nodes = [node for node in scenario.topology.nodes if node.name in services.nodes]
+    free = free_of(nodes, scenario.catalog, scenario.topology)
+    cores, memory_bytes = system.cpu_cores.copy(), system.memory_bytes.copy()
+    cores[first:], memory_bytes[first:] = free[:, 0], free[:, 1]
+    return system._replace(cpu_cores=cores, memory_bytes=memory_bytes)
 
 
 def _with_nodes(system: System, scenario: Scenario, more: Sequence[Node]) -> System:

@@ -4,7 +4,7 @@ Station 0 is the cloud: the nodes of one cluster. Station n + 1 is node n of the
 Forbidden here: I/O.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -174,13 +174,15 @@ def system_of(spec: ServicesSpec, catalog: Catalog, topology: Topology) -> Syste
     has = np.array([(n.resources.cpu_cores, n.resources.memory_bytes) for n in machines])
     if spec.cloud_has == "pool":  # beside workers of streams
         has = free_of(machines, catalog, topology)
-    free = free_of(nodes, catalog, topology)
+    serve = served_by_workers(spec, topology)
+    free = free_of(nodes, catalog, topology, without=serve)
     first_free = free_of(nodes, catalog, topology, at_first=True)
     one_way, rate_bps, deviation_s = ways_to(topology, [spec.cloud, *(node.cluster for node in nodes)])
     offered = plain(spec, catalog)
     layer_bytes, needs_layer = _layers(offered)
     needs, cores = _column(offered, "memory_bytes"), _column(offered, "cpu_cores")
-    for_life = cores if spec.cores_held == "life" else np.zeros_like(cores)
+    always = [spec.cores_held == "life" or name in serve for name in service_names(spec, catalog)]
+    for_life = np.where(always, cores, 0.0)
     held = np.stack([needs, for_life], axis=1)
     disks = [min(node.resources.storage_bytes or DISK_BYTES for node in machines)]
     disks += [node.resources.storage_bytes or DISK_BYTES for node in nodes]
@@ -252,15 +254,23 @@ def spread(room: Floats, needs: Floats) -> Ints:
     return placed
 
 
-def free_of(nodes: Sequence[Node], catalog: Catalog, topology: Topology, at_first: bool = False) -> Floats:
+def free_of(
+    nodes: Sequence[Node],
+    catalog: Catalog,
+    topology: Topology,
+    at_first: bool = False,
+    without: Container[str] = (),
+) -> Floats:
     """(N, 2) cores and memory of nodes that their workers leave to replicas.
 
     Args:
         at_first: beside all workers that are there then; else beside those that are there for good.
+        without: variants whose workers count as replicas.
     """
     rows, workers = [], topology.at_first if at_first else topology.for_good
     for node in nodes:
-        held = [catalog.variant(w.variant).resources for w in workers if w.node == node.name]
+        mine = (w for w in workers if w.node == node.name and w.variant not in without)
+        held = [catalog.variant(w.variant).resources for w in mine]
         cores = node.resources.cpu_cores - sum(r.cpu_cores for r in held)
         rows.append((max(cores, 0.0), node.resources.memory_bytes - sum(r.memory_bytes for r in held)))
     return np.maximum(np.array(rows, dtype=np.float64).reshape(len(nodes), 2), 0.0)

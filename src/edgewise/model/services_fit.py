@@ -55,7 +55,7 @@ def check_services(spec: ServicesSpec, catalog: Catalog, topology: Topology, pro
     if not spec.answers and answers_of(spec, catalog).any():
         problems.append("services.answers: is false, so answers have no answer_bytes; remove one of the two")
     system = system_of(spec, catalog, topology)
-    _check_room(spec, catalog, system, problems)
+    _check_room(spec, catalog, topology, system, problems)
     _check_images(topology, spec.cloud, system, problems)
 
 
@@ -107,17 +107,21 @@ def pooled(topology: Topology) -> frozenset[str]:
     return frozenset(pool.variant for pool in topology.pools)
 
 
-def _check_room(spec: ServicesSpec, catalog: Catalog, system: System, problems: list[str]) -> None:
+def _check_room(
+    spec: ServicesSpec, catalog: Catalog, topology: Topology, system: System, problems: list[str]
+) -> None:
     """A replica fits some node and a machine of the cloud, and so do the first ones that are asked for."""
     first = int(system.first_machine[1])
     held = (
         ("bytes", system.service_memory_bytes, system.memory_bytes),
         ("cores", system.replica_cpu_cores, system.cpu_cores),
     )
-    k = 0
+    k, by_workers = 0, served_by_workers(spec, topology)
     for i, service in enumerate(plain(spec, catalog)):
         mine = slice(k, k + (service.count or 1))
         k = mine.stop
+        if service.name in by_workers:
+            continue
         for what, needs, has in held:
             most = has[first:].max(), has[:first].max()
             if not have_room(needs[mine].max(), min(most), min(most)):

@@ -20,7 +20,7 @@ from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.orchestration import System
 from edgewise.model.pools import decided_on
 from edgewise.model.scenario import Scenario
-from edgewise.model.services import Services, first_replicas, services_of
+from edgewise.model.services import Services, first_replicas, served_by_workers, services_of
 from edgewise.model.topology import Variant, Worker, have_room
 from edgewise.runtime import private
 from edgewise.runtime.apart import BEGIN_S, load
@@ -169,7 +169,7 @@ def prepare(
         ]
         wanted = [
             *workers,
-            *_replicas(store, services, kinds, _pooled(scenario, services, workers)),
+            *_replicas(store, services, kinds, _held(scenario, services, workers)),
             *known.gateways(sites, where, settings),
         ]
         store.want([beside(process, known.rows) for process in wanted], known.renamed)
@@ -291,12 +291,14 @@ def _fits(decision: str, name: str, system: System | None) -> bool:
     return True
 
 
-def _pooled(scenario: Scenario, services: Services | None, workers: Sequence[Process]) -> Floats:
-    """(N, 2) memory and cores that workers which come and go hold of nodes now."""
+def _held(scenario: Scenario, services: Services | None, workers: Sequence[Process]) -> Floats:
+    """(N, 2) memory and cores that workers which serve requests, or come and go, hold of nodes now."""
     nodes = () if services is None else services.nodes
+    serve = frozenset() if services is None else served_by_workers(services.spec, scenario.topology)
     held = np.zeros((len(nodes), 2))
     for worker, process in zip(scenario.topology.workers, workers, strict=True):
-        if worker.pool is not None and process.wanted and worker.node in nodes:
+        counts = worker.pool is not None or worker.variant in serve
+        if counts and process.wanted and worker.node in nodes:
             needs = scenario.catalog.variant(worker.variant).resources
             held[nodes.index(worker.node)] += needs.memory_bytes, needs.cpu_cores
     return held

@@ -129,6 +129,8 @@ class ReplicaQueues:
                 server.worker = self._guests.workers[each.name]
                 server.serves = self._guests.serves(server.worker)
                 self._at_workers.append(server.row)
+            if each.station != CLOUD:
+                self._leave_room(each.station)
         for n in np.flatnonzero(self.system.initial[:, s]).tolist():
             self._layers[n] |= {layer: 0.0 for layer in self._needed(s)}
             for _ in range(self.system.initial[n, s]):
@@ -224,6 +226,13 @@ class ReplicaQueues:
         server = self.run.server
         server["waiting"][self._at_workers] = queue[server["worker"][self._at_workers]]
 
+    def set_worker(self, name: str, wanted: bool, up: bool) -> None:
+        """A worker of a pool is to stay or to go, and answers or not, from now on."""
+        server = self.replicas[name]
+        server.wanted, server.up = wanted, up
+        if server.station != CLOUD:
+            self._leave_room(server.station)
+
     def change_workers(self, node: str, up: bool) -> None:
         """Streams' workers on a node fail, and lose requests; or are back, but for those of pools."""
         pooled = {each.name for each in self.services.workers if each.pooled}
@@ -277,7 +286,8 @@ class ReplicaQueues:
     def _leave_room(self, station: int) -> None:
         """What its replicas leave of a node is had by requests that hold cores or memory of their own."""
         machine, run = self.system.first_machine[station], self._run
-        services = [server.service for server in self._on(station - 1)]
+        there = (each for each in self.replicas.values() if each.station == station)
+        services = [each.service for each in there if each.worker == NONE or each.wanted or each.up]
         run.room[machine] = run.has[machine] - run.holds[services].sum(axis=0)
 
     def _needed(self, service: int) -> list[int]:

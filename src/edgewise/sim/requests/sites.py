@@ -433,10 +433,9 @@ class RequestSites:
         self._settle()
 
     def set_worker(self, name: str, wanted: bool, up: bool) -> None:
-        """A worker of a pool is to stay or to go, and answers or not, from now on."""
+        """See `ReplicaQueues`."""
         self._change()
-        server = self.queues.replicas[name]
-        server.wanted, server.up = wanted, up
+        self.queues.set_worker(name, wanted, up)
 
     def tell_of(self, name: str, wanted: bool, up: bool) -> None:
         """All sites hear of a worker of a pool."""
