@@ -387,6 +387,25 @@ SMALL_CPU = {
 }  # fmt: skip
 
 
+def pools_with_requests(rate_qps: float, **changes: Any) -> dict[str, Any]:
+    """`pools`, whose workers serve requests too, beside one in a cloud that is far."""
+    data = pools(**changes)
+    data["workers"] = [*data["workers"], {"variant": "small-cpu", "node": "far"}]
+    data["services"] = {
+        "cloud": "far", "frame_s": 5, "cores_held": "life",
+        "offered": [{"variant": "small-cpu", "deadline_s": 30}],
+        "requests": {"rate_qps": rate_qps, "service_s": "20ms", "slack": 1500, "payload_bytes": "10kB"},
+    }  # fmt: skip
+    data["links"] = [
+        {"site": "*", "cluster": "*", "delay_s": "5ms", "over": "lan-{site}"},
+        {"site": "*", "cluster": "own", "delay_s": "1ms", "over": "lan-{site}"},
+        {"site": "*", "cluster": "far", "delay_s": "20ms", "over": "wan"},
+        {"name": "lan-{site}", "bandwidth_bps": "100Mbps"},
+        {"name": "wan", "bandwidth_bps": "100Mbps"},
+    ]
+    return data
+
+
 def pools(**changes: Any) -> dict[str, Any]:
     """Two sites with two nodes each, and workers that come and go on both."""
     return {

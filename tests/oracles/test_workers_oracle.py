@@ -90,7 +90,7 @@ def world(
     }  # fmt: skip
     if edge:
         data["clusters"][0]["nodes"][0] |= {"count": 2}
-        data["sites"][1]["access_delay_s"] = 3e-4  # what both send again at one time comes one after the other
+        data["sites"][1]["access_delay_s"] = 3e-4  # so that what both send at one time comes in turn
         data["policies"]["requests"] = ("two-choices", "deadline-queue")[number % 2]
         data["workers"] += [{"variant": "served", "node": f"near-{n}"} for n in range(2)]
         data["services"]["requests"]["rate_qps"] *= 3

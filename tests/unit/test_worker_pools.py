@@ -248,7 +248,8 @@ def check_pools(run, scenario):
     count = {pool.name: 0 for pool in scenario.topology.pools}
     most = {pool.name: (pool.least, pool.most) for pool in scenario.topology.pools}
     for worker in scenario.topology.at_first:
-        count[worker.pool] += 1
+        if worker.pool is not None:
+            count[worker.pool] += 1
     for _, command in run.joint.log:
         if isinstance(command, StartReplica):
             pool = scenario.topology.pools[command.service].name

@@ -138,6 +138,7 @@ class SiteSimulation(Simulation):
             known.requests_qps[site, w] = load_qps[site, w]
             both_qps = float(known.others_qps[site, w] + load_qps[site, w])
             self._told(site, ReservedElsewhere(now_s, w, both_qps))
+        self.requests_qps = load_qps.sum(axis=0)
 
     def granted_qps(self, worker: int) -> float:
         """Load that a worker has granted."""
