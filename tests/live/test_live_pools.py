@@ -24,30 +24,36 @@ class Told:
         pass
 
     def decide(self, view):
-        want = int(Path({file!r}).read_text())
-        have = int((view.ready + view.starting - view.removing)[1].sum())
-        return [AddReplica(0, 0)] * (want - have) + [RemoveReplica(0, 0)] * (have - want)
+        want, pool = int(Path({file!r}).read_text()), view.replicas.shape[1] - 1
+        have = int((view.ready + view.starting - view.removing)[1, pool])
+        return [AddReplica(0, pool)] * (want - have) + [RemoveReplica(0, pool)] * (have - want)
 """
 
 
-def pooled(gateways):
-    """One worker near, of up to three; none far."""
+def pooled(gateways, requests=False):
+    """One worker near, of up to three; none far, unless workers serve requests too."""
     plain = small_scenario(workers=2, gateways_sites=gateways)
     data = plain.spec.model_dump(mode="json", exclude_unset=True)
     data["window_s"] = 1
     data["workers"] = [{"variant": "echo-cpu", "cluster": "near", "count": 1, "least": 0, "most": 3}]
+    if requests:
+        data["catalog"]["variants"][0]["resources"]["memory_bytes"] = 1e8
+        data["workers"].append({"variant": "echo-cpu", "cluster": "far"})
+        data["services"] = {
+            "cloud": "far", "frame_s": 1, "offered": [{"variant": "echo-cpu", "deadline_s": 20}],
+        }  # fmt: skip
     return parse_scenario(data, "small")
 
 
 class Pool:
     """A system with a pool, whose size a file says."""
 
-    def __init__(self, folder, gateways=2):
+    def __init__(self, folder, gateways=2, requests=False):
         self.size, policy = folder / "size", folder / "told.py"
         self.size.write_text("1")
         policy.write_text(TOLD.format(file=str(self.size)))
         given = {"orchestrate": f"{policy}:Told"}
-        self.system = System(folder / "system", pooled(gateways), given=given)
+        self.system = System(folder / "system", pooled(gateways, requests), given=given)
 
     async def __aenter__(self):
         self.system.start()
@@ -87,12 +93,39 @@ class Pool:
             else:
                 raise AssertionError(f"never {count} up: {views}")
 
+    async def until_load(self, count):
+        """Requests have been measured at so many workers."""
+        for _ in range(1200):
+            views = [(await self.admin(g))["workers"] for g in range(2)]
+            busy = {
+                name
+                for each in views
+                for name, view in each.items()
+                if view["load"] > 0.1 * view["streams"] + 0.001
+            }
+            if len(busy) >= count:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"never {count} with requests: {views}")
+
     async def admin(self, g):
         store = self.system.store
         client = client_to(self.system.of(f"gateway-{g}").process, store, store.secret("operator"))
         answer = await ask(client, "GET", "/v1/admin/pools", patience_s=30)
         client.close()
         return json.loads(answer.body)
+
+
+async def request_until(client, until, pause_s):
+    """A client of the service; returns the statuses of its requests."""
+    statuses, body = [], json.dumps({"inputs": [
+        {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [0.0] * 4}
+    ]}).encode()  # fmt: skip
+    while not until.is_set():
+        answer = await client.request("POST", "/v2/models/echo-cpu/infer", {}, body)
+        statuses.append(answer.status)
+        await asyncio.sleep(pause_s)
+    return statuses
 
 
 class Load:
@@ -110,6 +143,11 @@ class Load:
         else:
             client.close()
         return status, answer
+
+    def ask(self, g):
+        """Begin to send requests of the service."""
+        self.clients.append(self.pool.system.gateway(g))
+        self.tasks.append(asyncio.create_task(request_until(self.clients[-1], self.until, 0.02)))
 
     async def close(self):
         self.until.set()
@@ -148,6 +186,33 @@ async def grows(tmp_path):
         lost = [status for status in statuses if status not in (200, 404)]
         assert len(statuses) > 100 and not lost, lost
         assert pool.running() == pool.wanted()
+
+
+def test_a_pool_serves_requests_while_it_grows_and_shrinks_and_none_is_lost(tmp_path):
+    asyncio.run(serves(tmp_path))
+
+
+async def serves(tmp_path):
+    async with Pool(tmp_path, requests=True) as pool:
+        load = Load(pool)
+        for k in range(6):
+            load.ask(k % 2)
+        for k in range(4):
+            status, answer = await load.open(k % 2, rate_qps=20)
+            assert status == 201, answer
+        for size in (3, 1, 2):
+            pool.size.write_text(str(size))
+            await pool.up(size)
+            await pool.until(lambda size=size: len(pool.running()) == size + 1, f"{size} near and one far")
+            await pool.until_load(size)
+        killed = next(name for name in pool.running() if "near" in name)
+        before = pool.rows()[killed].handle
+        os.kill(pool.system.pid(killed), signal.SIGKILL)  # what it had goes elsewhere
+        await pool.until(lambda: pool.rows()[killed].handle not in (None, before), "it is started again")
+        await pool.up(2)
+        statuses = await load.close()
+        lost = [status for status in statuses if status != 200]
+        assert len(statuses) > 200 and not lost, lost
 
 
 def test_one_that_drains_or_starts_is_killed(tmp_path):
