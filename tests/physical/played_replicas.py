@@ -5,11 +5,13 @@ What a gateway hears from them it hears over the messages of real ones. Knows no
 
 import asyncio
 import math
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from ground import until
 
 from edgewise.core.keyed import Purpose, normal
+from edgewise.core.sojourns import Sojourns
 from edgewise.model.orchestration import System
 from edgewise.runtime import http
 from edgewise.runtime.protocol.messages import QUEUED, REMAINING, TOOK
@@ -61,6 +63,8 @@ class PlayedReplica:
         self._loop.call_at(self._loop.time(), self._go_on)  # once all is there that comes now
 
     def _go_on(self) -> None:
+        if not self._by_deadline and self._working is not None:
+            return  # a worker of streams looks at what waits when it is free
         for late in [each for each in self._waiting if self._loop.time() > each.begin_by_s]:
             self._waiting.remove(late)
             late.done.set_result(None)
@@ -75,6 +79,8 @@ class PlayedReplica:
             self._working = None
             if not request.done.done():
                 request.done.set_result(self._loop.time() - request.came_s)
+            if not self._by_deadline:
+                self._go_on()  # what is dropped now is not there any more when the answer says how many are
             self._loop.call_at(self._loop.time(), self._go_on)  # once the answer has left, as `Line.look`
 
 
@@ -132,6 +138,9 @@ class ReplicaClient:
         """As `http.Client.request`."""
         if path.endswith("/infer"):
             return await self._infer(int(body.split(b":")[0]), headers or {}, len(body))
+        if path == "/v1/telemetry":  # nobody streams, so nothing is counted
+            await asyncio.sleep(self._lag_s)
+            return http.as_json(asdict(Sojourns.none()))
         if not path.endswith("/ready"):
             return http.Response(404)
         up, queued, loop = self._replica.up, self._replica.queued, asyncio.get_running_loop()
