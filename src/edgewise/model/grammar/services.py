@@ -51,7 +51,8 @@ class ServiceSpec(Spec):
 
     variant: Name = Field(
         description="Name of the variant, and of the service; a worker of it is needed in the cloud, unless "
-        "that has a pool."
+        "that has a pool. Where `workers` has more of it, outside the cloud or in pools, these serve its "
+        "requests beside streams, and it has no replicas."
     )
     deadline_s: Seconds = Field(description="Live: deadline of requests that state none, s.")
     image_bytes: Bytes | None = Field(

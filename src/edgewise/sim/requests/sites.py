@@ -447,7 +447,7 @@ class RequestSites:
 
     def held(self, name: str) -> int:
         """Requests that sites have sent to a replica and wait for."""
-        return sum(int(each.mine) for each in self._sees(self.queues.replicas[name]))
+        return seen_of(self.queues.run, [self.queues.replicas[name]])[name].held
 
     def fail_node(self, node: int) -> None:
         """Replicas there break; what they had, its sites send elsewhere."""
