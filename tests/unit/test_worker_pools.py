@@ -14,14 +14,26 @@ from edgewise.core.dispatch.events import (
 )
 from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.core.keyed import Purpose, uniform
+from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.orchestrate import AddReplica, RemoveReplica, commands_of
-from edgewise.core.orchestrate.events import EndReplica, KeepReplica, StartReplica
+from edgewise.core.orchestrate.core import orchestrating
+from edgewise.core.orchestrate.events import (
+    EndReplica,
+    FrameBegan,
+    KeepReplica,
+    ReplicaSeen,
+    RequestsCounted,
+    StartReplica,
+    StreamsCounted,
+)
 from edgewise.errors import ScenarioError
 from edgewise.joint import JointRun
 from edgewise.limits import cures
 from edgewise.limits.reach import reach_of
 from edgewise.limits.rooms import rooms_of
+from edgewise.model.pools import orchestrated
 from edgewise.model.scenario import parse_scenario as parsed
+from edgewise.model.topology import Resources
 from edgewise.model.work import Stream
 from edgewise.sim.simulate import Simulation
 from edgewise.testing import small_world
@@ -305,3 +317,22 @@ def test_the_first_stream_starts_a_worker_where_there_is_none():
     starts = [at_s for at_s, command in run.joint.log if isinstance(command, StartReplica)]
     assert starts and starts[0] > 90.0
     assert any(worker is not None for worker in items["worker"])
+
+
+@pytest.mark.parametrize("job_on", [None, 0, 1])
+def test_a_new_worker_goes_where_no_job_has_to_go(job_on):
+    """Of two nodes with one worker each; a job has all cores that the worker leaves, and gives way."""
+    what = orchestrated(parse_scenario(pools()), None)
+    ledger = NodeLedger(parse_scenario(pools()).topology.nodes)
+    core = orchestrating(what, policies.load("orchestrate", "autoscaler"), ledger)
+    for p, names in enumerate(what.workers):
+        for name in names[:2]:
+            core.handle(ReplicaSeen(name, what.nodes.index(what.node_of[name]), p, up=True))
+    if job_on is not None:
+        ledger.hold(Reservation("job", what.nodes[job_on], Resources(cpu_cores=3.0), 0, preemptible=True))
+    load, none = np.zeros((len(what.nodes), 2)), np.zeros(2)
+    load[:2, 0] = 0.95
+    nothing = np.zeros(0, dtype=np.int64)
+    core.handle(RequestsCounted(nothing, 0.0, np.zeros(0), 10, nothing))
+    core.handle(StreamsCounted(load, none, none, none + 1.0, np.zeros((2, 5), dtype=np.int64)))
+    assert core.handle(FrameBegan(0.0)) == [StartReplica(1 if job_on == 0 else 0, 0)]

@@ -16,15 +16,22 @@ from edgewise.core.compiled import held, kernel
 from edgewise.core.dispatch.state import (
     DOWN,
     FULL,
+    IMPEDANCE,
+    INACCURATE,
     LATE,
     NO_ROOM,
     NONE,
+    SENDING,
+    SHARE,
     STARTING,
+    WRONG_TASK,
     State,
-    share_of,
+    Weights,
+    item_of,
+    weigh,
 )
 from edgewise.core.dispatch.views import Rows
-from edgewise.core.world import ACCURACY, CAPACITY, CLUSTER, FIXED, NODE, PER_BYTE, TASK, World
+from edgewise.core.world import CAPACITY, NODE, World
 
 
 class Asked(NamedTuple):
@@ -33,7 +40,7 @@ class Asked(NamedTuple):
     Attributes:
         pool: (W,) of each worker, -1 of one that is there for good.
         asked, unserved: (P,) load in workers' worth. refused: (P, 5) streams, by `core.orchestrate.REFUSED`.
-        share: (P,) room to count one stream in.
+        share: (P,) room to count one stream in. room: to weigh it in.
     """
 
     pool: Ints
@@ -41,13 +48,15 @@ class Asked(NamedTuple):
     unserved: Floats
     refused: Ints
     share: Floats
+    room: Weights
 
     @classmethod
     def of(cls, pool: Ints) -> "Asked":
         """Nothing was asked yet."""
         pools = int(pool.max(initial=-1)) + 1
         nothing = np.zeros((3, pools))
-        return cls(pool, nothing[0], nothing[1], np.zeros((pools, 5), dtype=np.int64), nothing[2])
+        refused = np.zeros((pools, 5), dtype=np.int64)
+        return cls(pool, nothing[0], nothing[1], refused, nothing[2], Weights.of(pool.size))
 
     def clear(self) -> None:
         """It was read."""
@@ -65,20 +74,17 @@ def ask(x: State, whole: Rows, streams: Ints, reason: NDArray[np.int8], fresh: b
         reason: of each row why it was refused, 0 when it was not.
         fresh: they have come since `found` was cleared, and did not wait before.
     """
-    rows, real = held(whole), x.real
+    rows, figures, never = held(whole), found.room.figures, found.room.violation
     for i in streams:
+        item = item_of(rows, i)
+        weigh(x, item, found.room)
         found.share[:] = 0.0
         for w in range(x.up.size):
             p = found.pool[w]
-            if p < 0 or x.whole[TASK, w] != rows.task[i] or real[ACCURACY, w] < rows.min_accuracy[i]:
+            if p < 0 or never[w] == WRONG_TASK or never[w] == INACCURATE:
                 continue
-            way = x.ways[rows.site[i], x.whole[CLUSTER, w]]
-            takes_s = 2.0 * (way.access_s + way.delay_s + 2.0 * way.deviation_s)
-            takes_s += (
-                rows.size_bytes[i] * 8.0 / way.bps + real[FIXED, w] + real[PER_BYTE, w] * rows.size_bytes[i]
-            )
-            if takes_s <= rows.deadline_s[i]:
-                found.share[p] = share_of(real, w, rows.rate_qps[i], rows.size_bytes[i]) / real[CAPACITY, w]
+            if figures[SENDING, w] + figures[IMPEDANCE, w] <= item.deadline_s:
+                found.share[p] = figures[SHARE, w] / x.real[CAPACITY, w]
         why = reason_column(reason[i])
         for p in range(found.share.size):
             if found.share[p] > 0.0:

@@ -42,6 +42,7 @@ from edgewise.core.dispatch.state import (
     State,
     Weights,
     bind,
+    item_of,
     least,
     release,
     weigh,
@@ -137,16 +138,7 @@ def play(
             if worker[i] >= 0:
                 release(x, needs.site[i], worker[i], needs.rate_qps[i], needs.size_bytes[i])
             continue
-        item = Item(
-            needs.id[i],
-            needs.site[i],
-            needs.task[i],
-            needs.rate_qps[i],
-            needs.size_bytes[i],
-            needs.deadline_s[i],
-            needs.min_accuracy[i],
-            needs.priority[i],
-        )
+        item = item_of(needs, i)
         w, why = choose(score, x, batch.time_s[e], item, found)
         if w < -1:
             return e

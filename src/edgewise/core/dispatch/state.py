@@ -205,6 +205,15 @@ def is_final(why: int, retry: bool) -> bool:
 
 
 @kernel(allocates=False)
+def item_of(rows: Rows, i: int) -> Item:
+    """What stream `i` needs."""
+    return Item(
+        rows.id[i], rows.site[i], rows.task[i], rows.rate_qps[i], rows.size_bytes[i],
+        rows.deadline_s[i], rows.min_accuracy[i], rows.priority[i],
+    )  # fmt: skip
+
+
+@kernel(allocates=False)
 def weigh(x: State, item: Item, found: Weights) -> int:
     """Figures of every worker for one item, with the first violated constraint of each.
 

@@ -69,7 +69,7 @@ REPLICAS = np.dtype(
     + [(count, "i8") for count in ("waiting", "busy", "ready", "starting", "removing")]
     + [("load", "f8"), ("may", "i8")]
 )
-MACHINE = np.dtype([("free_cpu_cores", "f8"), ("free_memory_bytes", "f8")])
+MACHINE = np.dtype([("free_cpu_cores", "f8"), ("free_memory_bytes", "f8"), ("idle_cpu_cores", "f8")])
 LAYER = np.dtype([("on_disk", "i8"), ("ready_s", "f8")])
 REFUSED = ("down", "late", "full", "link", "starting")  # why streams are, as far as workers can change it
 POOL = np.dtype(
@@ -98,7 +98,9 @@ class ReplicaView(NamedTuple):
             serve, busy ones too; the cloud's are as many as needed (busy). starting: replicas whose image is
             pulled or that start up. removing: replicas that go as soon as they are idle. load: of streams
             that are bound to workers there, in workers' worth. may: 1 where the node may have some, else 0.
-        machine: (W, M) `MACHINE`, see `System.first_machine`. free_cpu_cores, free_memory_bytes.
+        machine: (W, M) `MACHINE`, see `System.first_machine`. free_cpu_cores, free_memory_bytes: for
+            replicas, with what gives way to them, as jobs do. idle_cpu_cores: that nobody has when a frame
+            begins; all, where other work is not known.
         free_disk_bytes: (W, N + 1) of each station.
         layer: (W, N + 1, L) `LAYER`. on_disk: 1 for an image layer on disk or on its way; ready_s: when it
             was, or will be, there.
@@ -167,6 +169,7 @@ def new_view(
         np.zeros((worlds, services), dtype=np.int64),
         records((worlds, pools.least.size), POOL),
     )
+    view.machine["idle_cpu_cores"] = system.cpu_cores
     view.replicas["may"] = 1
     view.replicas["may"][:, 1:] = pools.may
     view.pools["service"] = pools.first + np.arange(pools.least.size)

@@ -222,6 +222,9 @@ class OrchestrateCore:
         free_bytes = view.machine.free_memory_bytes[0, self.system.first_machine[1] :]
         left_bytes = self.ledger.left_over(INFERENCE)[self.rows, KINDS.index("memory_bytes")]
         np.minimum(free_bytes, left_bytes, out=free_bytes)  # nodes may have shrunk, or have other workers
+        cores, rows = KINDS.index("cpu_cores"), self.ledger.nodes[0]
+        idle = (rows.total - rows.reserved)[self.rows, cores]
+        view.machine.idle_cpu_cores[0, self.system.first_machine[1] :] = idle
         return view
 
     def _show_streams(self, view: ReplicaView) -> None:

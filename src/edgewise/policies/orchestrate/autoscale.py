@@ -4,9 +4,10 @@ desired = ceil(current · metric / target), where the metric is what the replica
 and worked on, per replica. Within the tolerance nothing changes. Scaling down waits: the largest number
 desired in the last `stabilisation` frames counts. Scaling up is limited to twice the number, or 4 more, per
 frame. These are the rules of the autoscaler's documentation; its defaults there: tolerance 0.1, down 300 s,
-up 100 % or 4. A new replica goes to the node that hosts the fewest of the service ("spread"), has the image
-("image locality"), and has the largest free share of memory ("least allocated"), in this order; one that goes
-leaves the node with most, an idle one first.
+up 100 % or 4. A new replica goes to the node where no job has to go (Kubernetes preempts only where a pod
+fits no node), that hosts the fewest of the service ("spread"), has the image ("image locality"), and has the
+largest free share of memory ("least allocated"), in this order; one that goes leaves the node with most, an
+idle one first.
 
 Of streams' workers the metric is the load that is bound to them over their capacity, as Kubernetes scales on
 use; where there is none and streams come, one starts.
@@ -90,7 +91,8 @@ class Autoscaler(Orchestration):
         self, view: ReplicaView, world: int, now: Ints, want: Ints, free: Floats
     ) -> list[AddReplica | RemoveReplica]:
         commands: list[AddReplica | RemoveReplica] = []
-        held = self.system.replica_holds
+        held, nodes = self.system.replica_holds, slice(int(self.system.first_machine[1]), None)
+        idle = view.machine.idle_cpu_cores[world, nodes].copy()
         for s in np.argsort(want - now.sum(axis=0)).tolist():  # what goes first makes room
             for _ in range(int(now[:, s].sum() - want[s])):
                 idle = (view.ready - view.busy)[world, 1:, s]
@@ -99,20 +101,24 @@ class Autoscaler(Orchestration):
                 free[n] += held[s] * (idle[n] > 0)
                 commands.append(RemoveReplica(n, s))
             for _ in range(int(want[s] - now[:, s].sum())):
-                n = self._node_for(view, world, free, now[:, s], s)
+                n = self._node_for(view, world, free, idle, now[:, s], s)
                 if n < 0:
                     break
                 now[n, s] += 1
                 free[n] -= held[s]
+                idle[n] -= held[s, 1]
                 commands.append(AddReplica(n, s))
         return commands
 
-    def _node_for(self, view: ReplicaView, world: int, free: Floats, hosted: Ints, s: int) -> int:
-        """Fewest replicas of s, then image there, then largest free share; -1 when none has room."""
+    def _node_for(
+        self, view: ReplicaView, world: int, free: Floats, idle: Floats, hosted: Ints, s: int
+    ) -> int:
+        """Nobody has to go, fewest replicas of s, image there, largest free share; -1 when none has room."""
         total = self.system.memory_bytes[self.system.first_machine[1] :]
         room = (free >= self.system.replica_holds[s]).all(axis=1)
         nodes = np.flatnonzero(room & (view.replicas["may"][world, 1:, s] > 0))
         if not nodes.size:
             return -1
         lacks = ~view.has_layer[world, 1:][nodes][:, self.system.needs_layer[s]].all(axis=1)
-        return int(nodes[np.lexsort((-free[nodes, 0] / total[nodes], lacks, hosted[nodes]))[0]])
+        takes = idle[nodes] < self.system.replica_cpu_cores[s] - 1e-9  # from jobs
+        return int(nodes[np.lexsort((-free[nodes, 0] / total[nodes], lacks, hosted[nodes], takes))[0]])

@@ -4,7 +4,6 @@ import numpy as np
 
 from edgewise.core.compiled import held, kernel
 from edgewise.core.dispatch.state import State, release, share_of
-from edgewise.core.dispatch.views import Item, Rows
 from edgewise.core.grant_rules import NOBODY, to_tell
 from edgewise.core.world import CLUSTER
 from edgewise.sim.streams.mail import ASK, GIVE_BACK, post
@@ -15,15 +14,6 @@ from edgewise.sim.streams.site_arrays import AFTER, BEFORE, FIRST, LAST, WRITTEN
 def state_of(c: Cores, s: int) -> State:
     """Of one site."""
     return State(c.real[s], c.whole[s], c.up[s], c.ways[s], c.link[s], c.path, c.measured_s[s], c.seed)
-
-
-@kernel(allocates=False)
-def item_of(rows: Rows, i: int) -> Item:
-    """What stream `i` needs."""
-    return Item(
-        rows.id[i], rows.site[i], rows.task[i], rows.rate_qps[i], rows.size_bytes[i],
-        rows.deadline_s[i], rows.min_accuracy[i], rows.priority[i],
-    )  # fmt: skip
 
 
 @kernel(allocates=False)

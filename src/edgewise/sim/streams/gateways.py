@@ -15,6 +15,7 @@ from edgewise.core.dispatch.state import (
     NONE,
     bind,
     is_final,
+    item_of,
     reserve_elsewhere,
     share_of,
 )
@@ -33,7 +34,6 @@ from edgewise.core.grants import LEASE_S, RENEW_S
 from edgewise.core.world import CLUSTER
 from edgewise.sim.streams.desk_steps import (
     hold,
-    item_of,
     leave,
     list_bound,
     send,
