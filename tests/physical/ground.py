@@ -38,6 +38,11 @@ class PlayedWorker:
         self._loop = asyncio.get_running_loop()
         self.start()
 
+    @property
+    def queued(self) -> int:
+        """Queries that wait or are served."""
+        return self.counts.queue
+
     def start(self) -> None:
         """Begin anew."""
         self.up, self._free = True, int(self.world.servers[self.w])

@@ -4,16 +4,16 @@ As `test_pools_physical`, with requests of services in place of streams.
 """
 
 import asyncio
-import math
 from functools import partial
 
 import numpy as np
 import pytest
 from played_replicas import PlayedReplica, ReplicaClient, Ways
+from steered import PlayedBackend, follow, steered, until_over
 from test_pools_physical import IN_TURN, frames
 from test_replicas_physical import noted as frames_noted
 from test_requests_physical import ask, gateway_of, in_order, noted
-from virtual import BEGAN_UNIX_S, played
+from virtual import played
 
 from edgewise.core.dispatch.events import ReplicaChanged, ReplicaTold, Send
 from edgewise.core.orchestrate.events import StreamsCounted
@@ -21,10 +21,8 @@ from edgewise.core.world import World
 from edgewise.model.pools import pool_of
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.services import services_of
-from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.gateway.demand import Demand
-from edgewise.runtime.process import Following
 from edgewise.runtime.steady import SteadyStore
 from edgewise.sim.requests.sites import RequestSites
 from joint_scenarios import held, pools_with_requests, run_of
@@ -44,32 +42,6 @@ def scenario_of(orchestrate, rate_qps, slack):
     ]
     data["policies"] = {"orchestrate": orchestrate, "requests": "deadline-queue"}
     return data | {"live": {"budgets_s": {"orchestrate": 60, "requests": 60}}}
-
-
-class PlayedBackend:
-    """Processes of workers; those of the beginning are up at once, others so long after their frame."""
-
-    def __init__(self, workers):
-        self._workers, self._handles = workers, {}
-
-    def start(self, process):
-        now_s = asyncio.get_running_loop().time()
-        worker, handle = self._workers[process.name], f"{process.name} {now_s}"
-        self._handles[handle] = worker
-        if now_s > 0.0:
-            asyncio.get_running_loop().call_at(math.floor(now_s / FRAME_S) * FRAME_S + START_S, worker.start)
-        else:
-            worker.start()
-        return handle
-
-    def alive(self, handle):
-        return handle in self._handles
-
-    def stop(self, handle, force=False):
-        if handle in self._handles:
-            worker = self._handles.pop(handle)
-            assert not worker.queued, "it has nothing to do any more"
-            worker.die()
 
 
 async def live(data, seed, requests, folder, patched):
@@ -96,49 +68,16 @@ async def live(data, seed, requests, folder, patched):
         made.session.demand = Demand(world, pool_of(scenario.topology))
         gateways.append(made)
 
-    async def answers(controller, method, path):
-        said = {
-            "replicas": lambda each: each.services.core.report(),
-            "pools": lambda each: each.session.pools(
-                *([getattr(up, what) for up in each.upstreams] for what in ("wanted", "up"))
-            ),
-        }[path.rpartition("/")[2]]
-        return [{"gateway": each.site, "answer": said(each)} for each in gateways]
-
-    async def at_once(work, *given):
-        return work(*given)
-
-    patched.setattr(Controller, "_gateways", answers)
-    patched.setattr(asyncio, "to_thread", at_once)
-    store.put("began_s", BEGAN_UNIX_S)
-    controller = Controller(store, PlayedBackend(workers))
-    for running in store.processes("gateway"):  # nobody starts them here
-        store.set_wanted(running.process.name, False)
-    controller.reconcile()
-    rows = [running.process for running in store.processes("worker")]
-    places = {process.name: (process.url, process.settings["model"]) for process in rows}
-    following = [Following(each, store, dict(places)) for each in gateways]
-
-    async def follow(each):
-        each._follow()
-        await asyncio.sleep(LAG_S)
-        while True:
-            each._follow()
-            await asyncio.sleep(PERIOD_S)
-
+    backend = PlayedBackend(workers, START_S, FRAME_S)
+    controller, following = steered(store, backend, gateways, patched)
     for core in [each.services.core for each in gateways]:  # at first all know who is there, not more
         for name in [each.name for each in services.workers if each.at_first]:
             loop.call_at(LAG_S, core.handle, ReplicaTold(LAG_S, name, 0))
-    work = [controller.keep(), controller.replicas.keep(), *map(follow, following)]
+    work = [controller.keep(), controller.replicas.keep()]
+    work += [follow(each, LAG_S, PERIOD_S) for each in following]
     work += [each for gateway in gateways for each in (gateway.keep_time(PERIOD_S), gateway.watch())]
     work += [ask(gateways[request["site"]], services, i, request) for i, request in enumerate(requests)]
-    tasks = [loop.create_task(each) for each in work]
-    await asyncio.sleep(DURATION_S)
-    for task in tasks:
-        if task.done() and not task.cancelled():
-            task.result()
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await until_over(work, DURATION_S)
     store.close()
     return [gateway.services.core for gateway in gateways]
 

@@ -4,23 +4,20 @@ Controller and gateways are those of `edgewise up`, with their store, on one vir
 workers, links and clients are played.
 """
 
-import asyncio
-
 import numpy as np
 import pytest
 from ground import PlayedWorker
+from steered import PlayedBackend, follow, steered, until_over
 from test_replicas_physical import noted
 from test_streams_physical import InOrder, client, gateway_of
-from virtual import BEGAN_UNIX_S, played
+from virtual import played
 
 from edgewise.core.orchestrate.events import FrameBegan, StreamsCounted
 from edgewise.core.world import World
 from edgewise.model.pools import pool_of
 from edgewise.model.scenario import parse_scenario
-from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.gateway.demand import Demand
-from edgewise.runtime.process import Following
 from edgewise.runtime.steady import SteadyStore
 from edgewise.workloads.generate import generate_streams
 from joint_scenarios import pools, run_of
@@ -60,34 +57,8 @@ def scenario_of(orchestrate, clients_per_min):
     return data | {"live": {"budgets_s": {"orchestrate": 60}}}
 
 
-class PlayedBackend:
-    """Processes of workers; those of the beginning are up at once."""
-
-    def __init__(self, workers, start_s):
-        self._workers, self._start_s, self._handles = workers, start_s, {}
-
-    def start(self, process):
-        loop = asyncio.get_running_loop()
-        worker, handle = self._workers[process.name], f"{process.name} {loop.time()}"
-        self._handles[handle] = worker
-        if loop.time() > 0.0:
-            loop.call_later(self._start_s, worker.start)
-        else:
-            worker.start()
-        return handle
-
-    def alive(self, handle):
-        return handle in self._handles
-
-    def stop(self, handle, force=False):
-        if handle in self._handles:
-            worker = self._handles.pop(handle)
-            assert not worker.counts.queue, "it has nothing to do any more"
-            worker.die()
-
-
 async def live(data, seed, folder, patched):
-    scenario, loop = parse_scenario(data, "pools"), asyncio.get_running_loop()
+    scenario = parse_scenario(data, "pools")
     world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     prepare(folder, scenario).close()
     store, trace, book = SteadyStore(folder / DATABASE), generate_streams(scenario, seed), InOrder()
@@ -102,47 +73,13 @@ async def live(data, seed, folder, patched):
     for gateway in gateways:
         gateway.session.demand = Demand(world, pool_of(scenario.topology))
 
-    async def answers(controller, method, path):
-        return [
-            {
-                "gateway": each.site,
-                "answer": each.session.pools(
-                    *([getattr(up, what) for up in each.upstreams] for what in ("wanted", "up"))
-                ),
-            }
-            for each in gateways
-        ]
-
-    async def at_once(work, *given):
-        return work(*given)
-
-    patched.setattr(Controller, "_gateways", answers)
-    patched.setattr(asyncio, "to_thread", at_once)
-    store.put("began_s", BEGAN_UNIX_S)
-    controller = Controller(store, backend)
-    for running in store.processes("gateway"):  # nobody starts them here
-        store.set_wanted(running.process.name, False)
-    controller.reconcile()
-    rows = [running.process for running in store.processes("worker")]
-    places = {process.name: (process.url, process.settings["model"]) for process in rows}
-    following = [Following(each, store, dict(places)) for each in gateways]
-
-    async def follow(each):
-        while True:
-            each._follow()
-            await asyncio.sleep(FOLLOW_S)
-
-    work = [controller.keep(), controller.replicas.keep(), *map(follow, following)]
+    controller, following = steered(store, backend, gateways, patched)
+    work = [controller.keep(), controller.replicas.keep()]
+    work += [follow(each, 0.0, FOLLOW_S) for each in following]
     work += [each.keep_time(scenario.telemetry_period_s) for each in gateways]
     work += [each.watch() for each in gateways]
     work += [client(gateways[stream.site], stream, seed) for stream in trace]
-    tasks = [loop.create_task(each) for each in work]
-    await asyncio.sleep(DURATION_S)
-    for task in tasks:
-        if task.done():
-            task.result()
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await until_over(work, DURATION_S)
     store.close()
 
 
