@@ -166,8 +166,9 @@ def replicas(issued, result):
 
 def workers(result):
     """Workers of streams that were not there at first, in the same way."""
-    held = Counter(result.use["holds"]["work"].to_pylist())["streams"]
-    return held - len(result.scenario.topology.at_first) if held else 0
+    pooled = {each.name: each.at_first for each in result.scenario.topology.workers if each.pool is not None}
+    held = sum(owner in pooled for owner in result.use["holds"]["owner"].to_pylist())
+    return held - sum(pooled.values())
 
 
 def simulated(scenario):

@@ -28,7 +28,7 @@ def one_service(servers_in_cloud, replicas):
         start_delay_s=0.0, service_deviation=0.0, returns_cpu=True, drops=False,
     )  # fmt: skip
     spec = SimpleNamespace(answers=True, cloud="cloud", nodes_per_frame=None)
-    return Services(spec, system, ("it",), ("node",), (0, 1), ((),), (), *[np.ones(1)] * 3, np.zeros(1))
+    return Services(spec, system, ("it",), ("node",), (0, 1), (), (), *[np.ones(1)] * 3, np.zeros(1))
 
 
 def waits_s(services, policy, arrival_s, took_s, way_s):

@@ -30,7 +30,7 @@ DISK_BYTES = 1e12  # of nodes that state none
 LAYER_BYTES = 1.0  # a variant's image that has no size: its file is on every machine, nothing is pulled
 
 
-class Serving(NamedTuple):
+class ServingWorker(NamedTuple):
     """A worker that serves requests of a service, and streams as well: its variant is what is offered.
 
     Attributes:
@@ -75,7 +75,7 @@ class Services:
     names: tuple[str, ...]
     nodes: tuple[str, ...]
     clusters: tuple[int, ...]
-    workers: tuple[Serving, ...]
+    workers: tuple[ServingWorker, ...]
     holds: tuple[Resources, ...]
     service_s: Floats
     least_s: Floats
@@ -135,7 +135,7 @@ def _nine_of_ten_s(profile: Profile) -> float:
     return profile.delay_s(0.0) * max(1.0 - 1.2816 * profile.deviation, 0.0)
 
 
-def serving(spec: ServicesSpec, topology: Topology, variants: Sequence[str]) -> tuple[Serving, ...]:
+def serving(spec: ServicesSpec, topology: Topology, variants: Sequence[str]) -> tuple[ServingWorker, ...]:
     """Workers of these variants, by variant, that requests meet: none in a cloud that is a pool."""
     stations, nodes = {}, [node for node in topology.nodes if node.cluster != spec.cloud]
     if spec.cloud_has != "pool":
@@ -143,7 +143,7 @@ def serving(spec: ServicesSpec, topology: Topology, variants: Sequence[str]) -> 
     if spec.gateways == "per_site":
         stations |= {node.name: n + 1 for n, node in enumerate(nodes)}
     return tuple(
-        Serving(w.name, s, stations[w.node], w.pool is not None, w.at_first)
+        ServingWorker(w.name, s, stations[w.node], w.pool is not None, w.at_first)
         for s, variant in enumerate(variants)
         for w in topology.workers
         if w.variant == variant and w.node in stations
