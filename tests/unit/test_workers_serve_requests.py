@@ -52,6 +52,19 @@ def test_no_request_is_lost_whatever_workers_come_and_go(sharing, alone):
         check(run, scenario)
 
 
+def test_a_worker_ends_once_what_is_on_its_way_there_has_come_back():
+    """Ways of 1.5 s are longer than the period in which telemetry looks who has nothing any more."""
+    data = held(pools_with_requests(30.0), "services")
+    for link in data["links"][:2]:
+        link["delay_s"] = 1.5
+    scenario = parse_scenario(data, "far apart")
+    for seed in SEEDS[:2]:
+        run, found = run_of(scenario, seed)
+        assert sum(isinstance(command, EndReplica) for _, command in run.joint.log) >= 4
+        assert not sum(core.said["resent"] for core in run.parts["services"].sites.cores)
+        assert sum(row["outcome"] == "in_time" for row in found["services"]) > 2500
+
+
 @pytest.mark.parametrize("sharing", ["none", "fifo"])
 def test_nodes_that_die_take_no_request_that_has_time_left(sharing):
     """What they had goes elsewhere; workers of pools that are back have started anew."""
