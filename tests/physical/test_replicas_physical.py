@@ -8,6 +8,7 @@ import asyncio
 
 import pytest
 from played_replicas import PlayedReplica, ReplicaClient, Ways
+from steered import until_over
 from test_requests_physical import AT_THE_END, LAG_S, PERIOD_S, ask, asked, gateway_of
 from virtual import BEGAN_UNIX_S, played
 
@@ -99,7 +100,7 @@ class PlayedBackend:
 
 
 async def live(data, seed, requests, folder, patched):
-    scenario, loop = parse_scenario(data, "campus"), asyncio.get_running_loop()
+    scenario = parse_scenario(data, "campus")
     services, world = (
         services_of(scenario),
         World.build(scenario.catalog, scenario.topology, scenario.sharing),
@@ -158,13 +159,7 @@ async def live(data, seed, requests, folder, patched):
     work = [controller.keep(), controller.replicas.keep()]
     work += [each for gateway in gateways for each in (gateway.keep_time(PERIOD_S), gateway.watch())]
     work += [ask(gateways[request["site"]], services, i, request) for i, request in enumerate(requests)]
-    tasks = [loop.create_task(each) for each in work]
-    await asyncio.sleep(DURATION_S)
-    for task in tasks:
-        if task.done():
-            task.result()
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await until_over(work, DURATION_S)
     store.close()
 
 

@@ -35,6 +35,7 @@ from edgewise.model.pools import orchestrated
 from edgewise.model.scenario import parse_scenario as parsed
 from edgewise.model.topology import Resources
 from edgewise.model.work import Stream
+from edgewise.policies.orchestrate.autoscale import Autoscaler
 from edgewise.sim.simulate import Simulation
 from edgewise.testing import small_world
 from joint_scenarios import each_query_ended_once, pools
@@ -320,19 +321,23 @@ def test_the_first_stream_starts_a_worker_where_there_is_none():
 
 
 @pytest.mark.parametrize("job_on", [None, 0, 1])
-def test_a_new_worker_goes_where_no_job_has_to_go(job_on):
+@pytest.mark.parametrize("other", [0.7, 0.0], ids=["alone", "as another ends"])
+def test_a_new_worker_goes_where_no_job_has_to_go(job_on, other):
     """Of two nodes with one worker each; a job has all cores that the worker leaves, and gives way."""
     what = orchestrated(parse_scenario(pools()), None)
     ledger = NodeLedger(parse_scenario(pools()).topology.nodes)
-    core = orchestrating(what, policies.load("orchestrate", "autoscaler"), ledger)
+    core = orchestrating(what, Autoscaler(stabilisation=1), ledger)
     for p, names in enumerate(what.workers):
         for name in names[:2]:
             core.handle(ReplicaSeen(name, what.nodes.index(what.node_of[name]), p, up=True))
     if job_on is not None:
         ledger.hold(Reservation("job", what.nodes[job_on], Resources(cpu_cores=3.0), 0, preemptible=True))
     load, none = np.zeros((len(what.nodes), 2)), np.zeros(2)
-    load[:2, 0] = 0.95
+    load[:2, 0], load[2:4, 1] = 0.95, other
     nothing = np.zeros(0, dtype=np.int64)
     core.handle(RequestsCounted(nothing, 0.0, np.zeros(0), 10, nothing))
     core.handle(StreamsCounted(load, none, none, none + 1.0, np.zeros((2, 5), dtype=np.int64)))
-    assert core.handle(FrameBegan(0.0)) == [StartReplica(1 if job_on == 0 else 0, 0)]
+    said = core.handle(FrameBegan(0.0))
+    assert StartReplica(1 if job_on == 0 else 0, 0) in said
+    assert sum(isinstance(command, StartReplica) for command in said) == 1
+    assert any(isinstance(command, EndReplica) for command in said) == (other == 0.0)

@@ -95,10 +95,10 @@ class Autoscaler(Orchestration):
         idle = view.machine.idle_cpu_cores[world, nodes].copy()
         for s in np.argsort(want - now.sum(axis=0)).tolist():  # what goes first makes room
             for _ in range(int(now[:, s].sum() - want[s])):
-                idle = (view.ready - view.busy)[world, 1:, s]
-                n = int(np.lexsort((-idle, -now[:, s]))[0])
+                at_rest = (view.ready - view.busy)[world, 1:, s]
+                n = int(np.lexsort((-at_rest, -now[:, s]))[0])
                 now[n, s] -= 1
-                free[n] += held[s] * (idle[n] > 0)
+                free[n] += held[s] * (at_rest[n] > 0)
                 commands.append(RemoveReplica(n, s))
             for _ in range(int(want[s] - now[:, s].sum())):
                 n = self._node_for(view, world, free, idle, now[:, s], s)

@@ -353,14 +353,7 @@ class RequestSites:
                 old = core.replicas.get(name)
                 if old is None or (old.wanted, old.up) != (wanted, up):
                     server = self.queues.run.server[row]
-                    what = (
-                        int(server.service),
-                        int(server.station),
-                        bool(wanted),
-                        bool(up),
-                        int(server.serves),
-                    )
-                    self._tell(d, ReplicaChanged(self.now_s, name, *what))
+                    self._tell(d, self._changed(name, server, bool(wanted), bool(up)))
                 if self.queues.run.row_of[d, row] == NONE:
                     self.queues.know(d, row, core.replicas[name].row)
             for name in core.replicas.keys() - set(names):
@@ -440,10 +433,12 @@ class RequestSites:
     def tell_of(self, name: str, wanted: bool, up: bool) -> None:
         """All sites hear of a worker of a pool."""
         self._change()
-        server = self.queues.replicas[name]
-        what = int(server.service), int(server.station), wanted, up, int(server.serves)
         for d in range(len(self.cores)):
-            self._tell(d, ReplicaChanged(self.now_s, name, *what))
+            self._tell(d, self._changed(name, self.queues.replicas[name].record, wanted, up))
+
+    def _changed(self, name: str, server: Any, wanted: bool, up: bool) -> ReplicaChanged:
+        where = int(server.service), int(server.station)
+        return ReplicaChanged(self.now_s, name, *where, wanted, up, int(server.serves))
 
     def held(self, name: str) -> int:
         """Requests that sites have sent to a replica and wait for."""
