@@ -36,7 +36,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services
 from edgewise.model.work import DeferrableJob, Stream
 from edgewise.policies.defer import FALLBACK
-from edgewise.policies.split.policy import POLICIES
+from edgewise.policies.split.policy import POLICIES, predicted_s
 from edgewise.sim.checkpoints import Checkpoints, ways_of
 from edgewise.sim.jobs import JobsPart, OtherWork
 from edgewise.sim.joint.loop import JointClock, hold_records
@@ -58,7 +58,6 @@ from edgewise.sim.requests.sites import Beside, RequestSites
 from edgewise.sim.sites import simulation_of
 from edgewise.sim.stations.split import SplitWorld
 from edgewise.sim.streams.guests import Guests
-from edgewise.splitting import predicted_s
 from edgewise.use import Columns, held_for_life, holders_of, replica_use, server_use, workers_there
 from edgewise.workloads.deferrable import jobs_apart, jobs_of, left_over_cores
 from edgewise.workloads.pipelines import pipelines_of

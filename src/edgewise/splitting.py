@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgewise.errors import EdgewiseError, ProfileError
 from edgewise.model.grammar.pipelines import GraphSpec
@@ -57,12 +57,6 @@ def splitting(scenario: Scenario) -> Splitting:
     classes = [QueryClass(small.graph, rate) for (_, small), rate in zip(read, rates, strict=True)]
     program = program_of(scenario.topology, classes)
     return Splitting(program, tuple(model for model, _ in read), tuple(small for _, small in read))
-
-
-def predicted_s(policy: Any) -> float | None:
-    """Mean time of a query by the formula of a policy's plan; None where it has no plan."""
-    plan = getattr(policy, "plan", None)
-    return plan and float(getattr(plan, "forecast", plan).mean_s)  # a layout's plan says it itself
 
 
 def _contracted(split_model: GraphSpec) -> "tuple[onnx.ModelProto | None, Contraction]":

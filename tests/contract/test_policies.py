@@ -61,11 +61,6 @@ class Silent(Broken):
         return Decisions(np.full(len(items), -1), np.zeros(len(items), dtype=np.int8))
 
 
-class Forgets(Broken):
-    def state_dict(self):
-        return {}
-
-
 def of_the_driver(name):
     """A local of whoever simulates: no policy may look there."""
     frame = sys._getframe()
@@ -87,7 +82,6 @@ class SeesStreams(Broken):
         (IgnoresMask, "infeasible"),
         (WrongShape, "shape"),
         (Silent, "without a reason"),
-        (Forgets, "go together"),
         (Peeks, "infeasible|other decisions|fallback"),
         (SeesStreams, "because of what comes later"),
     ],
@@ -265,30 +259,11 @@ def test_a_look_at_what_comes_is_caught(good, answer):
         check_policy(broken(good, "peeks", answer))
 
 
-class Counts(Jobs):
-    """Starts jobs at every second question; its state says how many there were, or does not."""
-
-    name, whole = "counts", True
-
-    def decide(self, view):
-        self.asked += 1
-        return super().decide(view) & (self.asked % 2 > 0)
-
-    def state_dict(self):
-        return {"asked": self.asked if self.whole else self.asked + 1}
-
-    def load_state(self, state):
-        self.asked = state["asked"]
-
-
-def test_state_goes_round_or_is_caught():
-    check_policy(Counts)
-    with pytest.raises(AssertionError, match="loaded state"):
-        check_policy(type("Half", (Counts,), {"whole": False}))
-    with pytest.raises(AssertionError, match="go together"):
-        check_policy(type("Without", (Counts,), {"load_state": None}))
-
-
 def test_a_class_that_says_of_no_decision_is_refused():
     with pytest.raises(PolicyError, match="its class says decision = None; say one of dispatch"):
         check_policy(type("Nothing", (), {}))
+
+
+def test_a_hook_that_nobody_calls_is_refused():
+    with pytest.raises(PolicyError, match="no hook is called 'batchd'; did you mean 'batched'"):
+        check_policy(type("Misspelt", (Jobs,), {"batchd": True}))

@@ -18,6 +18,8 @@ from edgewise.api import replay
 from edgewise.model.pipelines import network_of
 from edgewise.model.scenario import ServerGroup
 from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.policies.orchestrate.shadow import GreedyShadow
+from edgewise.policies.requests.flow import ShadowDispatch
 from edgewise.policies.split import QueryClass, ServerChoice, build_program, split_policy
 from edgewise.policies.split.layout import Layout, layout_program
 from edgewise.sim.pipelines import simulate_streaming
@@ -104,7 +106,7 @@ def replicas(scenario: str, one: str, two: str, **settings: Any) -> Golden:
         drawn = given.draw(range(2))
         chosen = policies.load("requests", one), policies.load("orchestrate", two)
         for policy in chosen:
-            if hasattr(policy, "know"):
+            if isinstance(policy, GreedyShadow | ShadowDispatch):
                 policy.know(drawn, given.system, given.horizon_s)
         return frames_of(
             simulate_replicas(ReplicaWorlds(given.system, drawn, given.slots, range(2)), *chosen)

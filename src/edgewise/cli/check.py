@@ -162,10 +162,12 @@ def print_plan(scenario: Scenario, policy: str) -> None:
     """Sizes, plan, forecast and certified gap of a scenario's graphs under a policy."""
     from edgewise.policies.split import local, split_policy
     from edgewise.policies.split.layout_optimum import LayoutPlan
+    from edgewise.policies.split.policy import ShippedSplit
     from edgewise.splitting import splitting
 
     found = splitting(scenario)
-    plan = getattr(split_policy(policy, found.program), "plan", None)
+    made = split_policy(policy, found.program)
+    plan = made.plan if isinstance(made, ShippedSplit) else None
     for small in found.contracted:
         out.print(f"{small.before} tasks, {small.after} after contraction")
     if isinstance(plan, LayoutPlan):

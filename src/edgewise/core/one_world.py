@@ -11,6 +11,7 @@ import numpy as np
 
 from edgewise.arrays import Ints
 from edgewise.core.defer import CapacityView
+from edgewise.core.hooks import Batched
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import ReplicaView, commands_of
 from edgewise.errors import EdgewiseError, PolicyError
@@ -18,7 +19,7 @@ from edgewise.errors import EdgewiseError, PolicyError
 
 def batched(policy: Any) -> Any:
     """The policy as drivers ask it: with views of many worlds."""
-    return policy if getattr(policy, "batched", False) else OneByOne(policy)
+    return policy if isinstance(policy, Batched) and policy.batched else OneByOne(policy)
 
 
 class OneByOne:

@@ -12,6 +12,7 @@ from edgewise.policies.registry import (
     names as names,
     offer as offer,
     policy as policy,
+    runs_live as runs_live,
     ships as ships,
 )
 from edgewise.policies.usual import USUAL as USUAL, deciding as deciding

@@ -25,6 +25,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
+from edgewise.core import hooks
 from edgewise.errors import PolicyError
 from edgewise.policies import cards
 
@@ -43,6 +44,7 @@ GROUP = "edgewise.policies"
 Make = Callable[[], Any]
 METHODS = ("reset", "decide")  # of every policy
 _known: dict[str, dict[str, type]] = {decision: {} for decision in DECISIONS}
+_simulated: set[type] = set()  # that run in simulation only
 _offered: dict[str, dict[str, Callable[[], Make]]] = {decision: {} for decision in DECISIONS}
 # Policies that simulate lie above this layer: they are found by name, as those of other packages.
 _offered["dispatch"]["lookahead"] = partial(resolve_name, "edgewise.sim.streams.lookahead:Lookahead")
@@ -71,9 +73,12 @@ def _renamed(decision: str) -> str:
     return name if name in of_work or not of_work else of_work[0]
 
 
-def policy(name: str) -> Callable[[P], P]:
+def policy(name: str, live: bool = True) -> Callable[[P], P]:
     """A decorator that registers a class as `name` for what its attribute `decision` says.
 
+    Args:
+        live: False: what it takes as known no running system knows, so it and its subclasses run in
+            simulation only.
     Raises:
         PolicyError: another class has that name, or this one says of no decision.
     """
@@ -85,9 +90,16 @@ def policy(name: str) -> Callable[[P], P]:
             raise PolicyError(f"policy name {name!r} is taken by {other.__module__}.{other.__qualname__}")
         cls.name = name  # type: ignore[attr-defined]
         known[name] = cls
+        if not live:
+            _simulated.add(cls)
         return cls
 
     return register
+
+
+def runs_live(cls: type) -> bool:
+    """Whether policies of a class can decide in a running system, and at one site alone."""
+    return _simulated.isdisjoint(cls.__mro__)
 
 
 def offer(decision: str, name: str) -> Callable[[Callable[[], Make]], None]:
@@ -109,7 +121,7 @@ def names(decision: str, live: bool = False) -> list[str]:
         live: leave out those that run in simulation only.
     """
     _families(decision)
-    known = {name for name, cls in _known[decision].items() if not live or getattr(cls, "live", True)}
+    known = {name for name, cls in _known[decision].items() if not live or runs_live(cls)}
     trained, foreign = cards.shipped(decision), (each.name for each in _entries(decision))
     return sorted({*known, *_offered[decision], *trained, *foreign})
 
@@ -162,6 +174,7 @@ def load(decision: str, policy: Policy, live: bool = False) -> Any:
     _check_class(decision, policy, cls, live)
     if missing := [method for method in METHODS if not callable(getattr(made, method, None))]:
         raise PolicyError(f"{_shown(policy)} lacks {', '.join(missing)}; see docs/tutorials/own-policy.md")
+    hooks.check(_shown(policy), decision, made)
     named = isinstance(policy, str | Path) and ".py:" not in str(policy)  # the name is the policy's
     own = getattr(made, "__dict__", {}).get("name") or vars(cls).get("name")
     if not (getattr(made, "name", "") if named else own):
@@ -177,7 +190,7 @@ def _check_class(decision: str, policy: Policy, cls: type, live: bool) -> None:
     """
     if (decides := declared(_shown(policy), cls)) != decision:
         raise PolicyError(f"{_shown(policy)} decides {decides}, not {decision}")
-    if live and not getattr(cls, "live", True):
+    if live and not runs_live(cls):
         have = ", ".join(names(decision, live=True))
         raise PolicyError(f"{_shown(policy)} runs in simulation only; live: {have}")
 

@@ -25,7 +25,7 @@ from edgewise.core.dispatch.events import (
     Tick,
     WorkerChanged,
 )
-from edgewise.core.dispatch.policy import CLOSE, OPEN, Batch, DispatchPolicy
+from edgewise.core.dispatch.policy import CLOSE, OPEN, Batch, ChoosingPolicy, DispatchPolicy
 from edgewise.core.dispatch.request_rules import goes_again
 from edgewise.core.dispatch.state import STREAMS, way_arrays
 from edgewise.core.dispatch.streams import DispatchCore
@@ -292,7 +292,8 @@ class Simulation:
         self._carry_out(event.time_s, commands)
 
     def _note_active(self) -> None:
-        self.active.append(str(getattr(self.core.policy, "active", self.core.policy.name)))
+        policy = self.core.policy
+        self.active.append(policy.current.name if isinstance(policy, ChoosingPolicy) else policy.name)
 
     def _carry_out(self, now_s: float, commands: list[Command]) -> None:
         window = min(int(now_s / self.scenario.window_s), self._windows - 1)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgewise.core import hooks
 from edgewise.errors import extra
 from edgewise.policies.registry import declared
 from edgewise.testing import driven, streams
@@ -91,8 +92,8 @@ def check_policy(make: Callable[[], Any], *, budget_s: float = BUDGET_S) -> None
 
     Same key, same decisions; two worlds that are equal up to now, the same decisions up to now; the view
     unmodified; answers of the right shape and range, and only what is possible; worlds without work and with
-    one piece of it; state saved and loaded, where a policy has `state_dict` and `load_state`. Of dispatchers
-    of streams also: refusals only with a reason, and a decision within `budget_s` (median).
+    one piece of it; no hook that nobody calls (`core.hooks`). Of dispatchers of streams also: refusals only
+    with a reason, and a decision within `budget_s` (median).
 
     Args:
         make: makes a new policy; called several times.
@@ -100,8 +101,10 @@ def check_policy(make: Callable[[], Any], *, budget_s: float = BUDGET_S) -> None
         AssertionError: names what is broken.
         PolicyError: the policy fits none of the worlds that it is tried on.
     """
-    cls = type(make())
-    decision = declared(f"policy {cls.__qualname__!r}", cls)
+    made = make()
+    who = f"policy {type(made).__qualname__!r}"
+    decision = declared(who, type(made))
+    hooks.check(who, decision, made)
     if decision == "dispatch":
         streams.check(make, budget_s)
     else:

@@ -102,7 +102,6 @@ def check(make: Callable[[], Any], decision: str) -> None:
                 for log in (first.log, _driven(make(), decision, case.other).log)
             )
             assert seen == others, f"{case.what}: other decisions because of what comes later"
-            _check_state(make, first)
     if len(unfit) == len(cases):
         raise PolicyError(unfit[0])
 
@@ -159,25 +158,6 @@ def _check_answer(decision: str, world: Any, view: Any, found: Any) -> None:
         ]
         right = (found == HOLD) | ((view.head >= 0) & (found >= 0) & (found < world.stations) & may)
         assert right.all(), "a station that cannot serve the head"
-
-
-def _check_state(make: Callable[[], Any], watched: WatchedPolicy) -> None:
-    """A policy that has taken over the state of another decides as that one does."""
-    first, second = make(), make()
-    dump, take = getattr(first, "state_dict", None), getattr(second, "load_state", None)
-    assert (dump is None) == (take is None), "state_dict and load_state go together"
-    if dump is None or take is None:
-        return
-    one = watched.decision in MANY and not getattr(first, "batched", False)
-    views = [view.of_world(0) if one else view for view in watched.views]
-    for policy in (first, second):
-        policy.reset(watched.world, watched.key)
-    half = len(views) // 2
-    for view in views[:half]:
-        first.decide(deepcopy(view))
-    take(dump())
-    told, taken = ([plain(each.decide(deepcopy(view))) for view in views[half:]] for each in (first, second))
-    assert told == taken, "a policy with loaded state decides differently"
 
 
 def _deferral() -> Iterator[Case]:

@@ -24,6 +24,7 @@ from edgewise.core.dispatch.events import (
 from edgewise.core.dispatch.policy import CLOSE, OPEN, Batch, DispatchPolicy, assess
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import REASONS, Decisions, DispatchView, Items, Rows, Violation
+from edgewise.core.hooks import Ticks
 from edgewise.core.keyed import Key
 from edgewise.core.world import World
 from edgewise.model.scenario import Scenario, parse_scenario
@@ -42,7 +43,7 @@ from edgewise.model.topology import (
     Worker,
 )
 from edgewise.model.work import Stream
-from edgewise.policies.cards import Card
+from edgewise.policies.dispatch.aset import Aset, Trained
 
 LAW: dict[str, Any] = {"distribution": "exponential", "deviation": 0.0, "batch_slope": 0.0}
 
@@ -185,14 +186,14 @@ def check(make: Callable[[], DispatchPolicy], budget_s: float) -> None:
         assert seen == others, "other decisions because of what comes later"
         assert _played(make(), world) == _run(make(), world, ticks=False), "compiled and plain score differ"
     _check_latency(make, own or small_world(workers=200), budget_s)
-    _check_state(make, worlds[0])
 
 
 def _own_world(policy: DispatchPolicy) -> World | None:
     """The world that a policy was trained on, where its card is for no other; None where it takes any."""
-    card = getattr(getattr(policy, "card", None), "card", None)
-    if not isinstance(card, Card) or not card.part["workers"]:
+    trained = policy.card if isinstance(policy, Aset) else None
+    if not isinstance(trained, Trained) or not trained.workers:
         return None
+    card = trained.card
     scenario = load_scenario(card.about["config"]["scenario"])
     return World.build(scenario.catalog, scenario.topology)
 
@@ -240,8 +241,8 @@ def _check_decisions(make: Callable[[], DispatchPolicy], world: World) -> None:
         policy = make()
         policy.reset(world, Key(1))
         before = [array.copy() for array in _arrays(view)]
-        if (tick := getattr(policy, "tick", None)) is not None:
-            tick(view)
+        if isinstance(policy, Ticks):
+            policy.tick(view)
         decisions = policy.decide(view, items)
         for old, new in zip(before, _arrays(view), strict=True):
             assert np.array_equal(old, new), "the policy changed its view"
@@ -324,16 +325,3 @@ def _check_latency(make: Callable[[], DispatchPolicy], world: World, budget_s: f
     assert median <= budget_s, (
         f"a decision takes {median:.3f} s at {world.workers} workers, budget {budget_s} s"
     )
-
-
-def _check_state(make: Callable[[], DispatchPolicy], world: World) -> None:
-    first, second = make(), make()
-    dump, load = getattr(first, "state_dict", None), getattr(second, "load_state", None)
-    assert (dump is None) == (load is None), "state_dict and load_state go together"
-    if dump is None or load is None:
-        return
-    _run(first, world)
-    load(dump())
-    view, items = next(_views(world))
-    same = np.array_equal(first.decide(view, items).worker, second.decide(view, items).worker)
-    assert same, "a policy with loaded state decides differently"

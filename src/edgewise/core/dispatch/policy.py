@@ -150,7 +150,7 @@ def play(
 
 
 class DispatchPolicy(Protocol):
-    """Streams → workers, in milliseconds; it may have `tick(view)`, called when a window begins."""
+    """Streams → workers, in milliseconds; what it may have besides says `core.hooks`."""
 
     name: str
 
@@ -239,6 +239,25 @@ def candidates(world: World, ledger: Any, found: Weights, told: Any, ready_s: Fl
     return Candidates._make((0.0, *ledger, *static, *weighed, *told, *rest))
 
 
+class ChoosingPolicy:
+    """Base of policies that have others decide, one at a time.
+
+    The score of `current` is compiled, so such a policy decides at the pace of the one that it has chosen.
+    `tick` is the place to choose.
+
+    Attributes:
+        current: the policy that decides now.
+    """
+
+    decision = "dispatch"
+    name: str = ""
+    current: ScorePolicy
+
+    def decide(self, view: DispatchView, items: Items) -> Decisions:
+        """As the chosen policy decides."""
+        return self.current.decide(view, items)
+
+
 class LeastImpedanceFallback(ScorePolicy):
     """Decides when the policy cannot: least 2(d + 2σ) + D_v, which needs no measurement."""
 
@@ -268,8 +287,8 @@ def broken(view: DispatchView, items: Items, decisions: Decisions) -> str | None
 
 
 def score_of(policy: Any) -> ScorePolicy | None:
-    """Whose score decides until the next tick, if one does: a meta-policy names it in `current`."""
-    named = getattr(policy, "current", policy)
+    """Whose score decides until the next tick, if one does."""
+    named = policy.current if isinstance(policy, ChoosingPolicy) else policy
     own = isinstance(named, ScorePolicy) and getattr(named.decide, "__func__", None) is ScorePolicy.decide
     return named if own else None
 

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints
+from edgewise.core import hooks
 from edgewise.core.dispatch import events, state
 from edgewise.core.dispatch.books import Books, check_ledger
 from edgewise.core.dispatch.policy import (
@@ -116,7 +117,7 @@ class DispatchCore:
             PolicyError: it cannot begin; the former one stays.
         """
         self.policy, self._suspended = begin(policy, *self.given), False
-        self._score = score_of(policy)
+        self._score, self._ages = score_of(policy), policy if isinstance(policy, hooks.Ages) else None
         self.guard = guard or self.guard
         self._fallback.reset(self.world, Key(self.seed))
 
@@ -193,7 +194,7 @@ class DispatchCore:
                 self._state = self._state._replace(measured_s=float(t.measured_s))
                 if t.links is not None:
                     self._state.link[LEFT], self._state.link[UNSENT] = t.links
-                self._show("observe")
+                self._show(hooks.observe_of)
                 return []
         raise ValueError(f"unknown event {event!r}")
 
@@ -275,7 +276,7 @@ class DispatchCore:
 
     def _ticked(self) -> list[events.Command]:
         self._suspended = False
-        self._show("tick", with_bound=True)
+        self._show(hooks.tick_of, with_bound=True)
         self._score = score_of(self.policy)
         return self._try_refused(everyone=self._retry) + self._leave(self.draining)
 
@@ -330,12 +331,12 @@ class DispatchCore:
         ]
         return self._move(lost)
 
-    def _show(self, method: str, with_bound: bool = False) -> None:
-        """Show the policy the view, where it has the method; the fallback decides when that fails."""
-        if (listen := getattr(self.policy, method, None)) is not None:
+    def _show(self, hook: hooks.Shown, with_bound: bool = False) -> None:
+        """Show the policy the view, where it has the hook; the fallback decides when that fails."""
+        if (listen := hook(self.policy)) is not None:
             view = self.view(with_bound)
             self._suspended |= not self.guard.tell(lambda: listen(view))
-        if (shadow := self.shadow) is not None and (heed := getattr(shadow.policy, method, None)) is not None:
+        if (shadow := self.shadow) is not None and (heed := hook(shadow.policy)) is not None:
             seen = self.view(with_bound)
             shadow.guard.tell(lambda: heed(seen))
 
@@ -408,7 +409,7 @@ class DispatchCore:
         """Why the policy is not asked at a time, if anything speaks against it."""
         if self._suspended:
             return "suspended until the next tick"
-        max_age_s = getattr(self.policy, "max_age_s", None)
+        max_age_s = self._ages.max_age_s if self._ages is not None else None
         stale = max_age_s is not None and now_s - self._state.measured_s > max_age_s
         return "stale view" if stale else None
 

@@ -254,10 +254,6 @@ class ReplicaPolicy(Protocol):
 
     This is what drivers ask. A policy without `batched = True` sees one world and gives a list of
     `AddReplica` and `RemoveReplica`; see `core.one_world`.
-
-    One whose class has `rests` (not a class that it derives from) says with it, after each answer, whether it
-    would change nothing from now on, as long as replicas and what was counted stay as they are; so long it
-    is not asked.
     """
 
     name: str

@@ -17,6 +17,7 @@ import numpy as np
 
 from edgewise.arrays import Ints
 from edgewise.core.guard import Guard, Shadow, begin
+from edgewise.core.hooks import Rests
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.one_world import batched
@@ -149,10 +150,11 @@ class OrchestrateCore:
 
     @property
     def settled(self) -> bool:
-        """Whether the policy would say nothing once more, see `ReplicaPolicy`."""
-        own = vars(type(self.policy)).get("rests") is not None  # a subclass may decide by more than its base
+        """Whether the policy would say nothing once more, see `core.hooks.Rests`."""
+        own = "rests" in vars(type(self.policy))  # a subclass may decide by more than its base
         alone = self.shadow is None and not self.guard.fault and not self.coming
-        return bool(own and alone and not self._stirred and self.policy.rests)  # type: ignore[attr-defined]
+        rests = own and isinstance(self.policy, Rests) and self.policy.rests
+        return bool(rests and alone and not self._stirred)
 
     def _see(self, replica: ReplicaSeen) -> None:
         """A replica holds its part from when it is wanted until its process has ended."""

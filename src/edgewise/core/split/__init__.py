@@ -78,11 +78,7 @@ class SplitView(NamedTuple):
 
 
 class SplitPolicy(Protocol):
-    """Tasks of a query → servers, when it arrives.
-
-    One that plans for rates may have `renewed(rates_qps)` besides: itself with a plan for these (J,) rates,
-    or None where no plan can be made for them. It is called beside decisions, which go on with the old one.
-    """
+    """Tasks of a query → servers, when it arrives; one that plans for rates also `core.hooks.Renews`."""
 
     name: str
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.guard import Guard, Shadow, begin
+from edgewise.core.hooks import Renews
 from edgewise.core.keyed import Key
 from edgewise.core.split import (
     LEAST_QPS,
@@ -100,7 +101,7 @@ class RefuseQuery(NamedTuple):
 
 
 class MakePlan(NamedTuple):
-    """The rates have drifted to these: ask the policy for a plan (`renewed`), and tell what it made."""
+    """The rates have drifted to these: ask the policy for a plan (`hooks.Renews`), and tell what it made."""
 
     rates_qps: Floats
 
@@ -149,7 +150,7 @@ class SplitCore:
     def use(self, policy: SplitPolicy, guard: Guard | None = None) -> None:
         """Ask another policy from now on, which has begun; what is outstanding stays."""
         self.policy, self.guard = policy, guard
-        plans = self._follows and hasattr(policy, "renewed")
+        plans = self._follows and isinstance(policy, Renews)
         rates = self.state.rates._replace(planned_qps=self._rates_qps.copy() if plans else np.zeros(0))
         self.state = self.state._replace(rates=rates)
 

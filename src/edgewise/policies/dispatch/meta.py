@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgewise.core.dispatch.policy import ScorePolicy
-from edgewise.core.dispatch.views import Decisions, DispatchView, Items
+from edgewise.core.dispatch.policy import ChoosingPolicy, ScorePolicy
+from edgewise.core.dispatch.views import DispatchView
 from edgewise.core.keyed import Key
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
@@ -26,20 +26,14 @@ PAPER = (
 ALL = (*PAPER, "least-loaded-feasible", "slack-aware")  # with two that are not in the paper
 
 
-class MetaPolicy:
+class MetaPolicy(ChoosingPolicy):
     """Base of policies that choose a static policy at each window.
 
-    Subclasses define `choose(view)`. The core compiles what `current` names, so a meta-policy
-    decides at the pace of the policy it chose.
+    Subclasses define `choose(view)`. Records of windows hold the name of the chosen policy.
 
     Attributes:
         actions: names of the policies to choose from.
-        current: the policy that decides now.
-        active: its name; records of windows hold it.
     """
-
-    decision = "dispatch"
-    name = ""
 
     def __init__(self, actions: Sequence[str] = ALL) -> None:
         self.actions = tuple(actions)
@@ -61,12 +55,8 @@ class MetaPolicy:
         """A window begins: choose."""
         self._use(self.choose(view))
 
-    def decide(self, view: DispatchView, items: Items) -> Decisions:
-        """As the chosen policy decides."""
-        return self.current.decide(view, items)
-
     def _use(self, index: int) -> None:
-        self.current, self.active = self._policies[index], self.actions[index]
+        self.current = self._policies[index]
 
 
 class Chosen(MetaPolicy):

@@ -186,11 +186,9 @@ def cheapest(system: System, view: ReplicaView, world: int, arcs: Arcs) -> Any:
 CLOUD_WORTH = 0.9  # of a request in the cloud, so that nodes are filled first
 
 
-@policy("gsp-ss")
+@policy("gsp-ss", live=False)  # the rates of the whole system; a gateway sees its own requests
 class ShadowDispatch(RequestDispatch):
     """Draws from the shares of a shadow schedule (GSP-SS); what is not told is estimated."""
-
-    live = False  # takes the rates of the whole system as known; a gateway sees its own requests
 
     def __init__(self) -> None:
         self._known: tuple[Floats, Floats, float] | None = None

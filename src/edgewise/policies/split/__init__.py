@@ -24,6 +24,7 @@ from edgewise.policies.split.policy import (
     NAMES as NAMES,
     equal as equal,
     local as local,
+    predicted_s as predicted_s,
     split_policy as split_policy,
 )
 from edgewise.policies.split.program import (

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from edgewise import policies
+from edgewise.core import hooks
 from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
@@ -31,7 +32,6 @@ SEEN_ALONE = (
     "defer",
 )  # decided for one world after the other, see `core.one_world`
 OWN = ("reset", "renew")  # answered by `Inside`
-HOOKS = ("tick", "observe", "renewed")  # what a policy may have besides
 # Who lets a policy decide once on something small; those of services decide on what they begin with.
 REHEARSALS = {
     "dispatch": "edgewise.runtime.gateway.session",
@@ -50,8 +50,8 @@ class Inside:
 
     def about(self) -> dict[str, Any]:
         """What who asks needs to know of it."""
-        has = [each for each in HOOKS if callable(getattr(self.policy, each, None))]
-        return {"name": self.policy.name, "max_age_s": getattr(self.policy, "max_age_s", None), "has": has}
+        max_age_s = self.policy.max_age_s if isinstance(self.policy, hooks.Ages) else None
+        return {"name": self.policy.name, "max_age_s": max_age_s, "has": hooks.held(self.policy)}
 
     def reset(self, world: Any, key: Key) -> None:
         """Decide once, so that all is compiled before it counts, then begin."""

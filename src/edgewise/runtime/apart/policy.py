@@ -27,7 +27,7 @@ log = logging.getLogger("edgewise.policies")
 BEGIN_S = 60.0  # that a policy may take to be loaded, compiled and begun
 AGAIN_S, TIMES = 10.0, 5.0  # when it starts anew: so long, or so many times what it took at first
 REST_S, LONGEST_REST_S = 10.0, 640.0
-SHOWN = ("tick", "observe")
+ASKED = ("tick", "observe")  # hooks that are answered over there
 
 
 class PolicyApart:
@@ -51,7 +51,7 @@ class PolicyApart:
         weakref.finalize(self, kept.close)  # nobody asks any more
         self.loaded_as = name
         self.name, self.max_age_s = str(kept.about["name"]), kept.about["max_age_s"]
-        for method in SHOWN:
+        for method in ASKED:
             if method in kept.about["has"]:
                 setattr(self, method, partial(kept.ask, method))
         if "renewed" in kept.about["has"]:

@@ -26,7 +26,7 @@ from edgewise.arrays import Floats
 from edgewise.core.keyed import Key, Purpose, uniform
 from edgewise.errors import ProfileError, ProtocolError, RunError
 from edgewise.model.scenario import Scenario, parse_scenario
-from edgewise.policies.split import Contraction, split_policy
+from edgewise.policies.split import Contraction, predicted_s, split_policy
 from edgewise.profiling.dags import cut
 from edgewise.runtime import http
 from edgewise.runtime.controller.plan import Emulation, prepare
@@ -308,12 +308,11 @@ def _judged(about: Cut, servers: int, answers: Sequence[Answered], expected: dic
         for name, array in expected.items():
             largest = max(float(np.abs(array).max(initial=0.0)), 1e-12)
             difference = max(difference, float(np.abs(outputs[name] - array).max(initial=0.0)) / largest)
-    plan = getattr(split_policy(about.policy, program_of(about, servers)), "plan", None)
     return Trial(
         about.policy,
         np.array([time_s for time_s, _ in answers]),
         np.array([1.0 + answer.headers[SERVERS].count(",") for _, answer in answers]),
         float(np.mean([float(answer.headers[SENT]) for _, answer in answers])),
-        plan.forecast.mean_s if plan is not None else None,
+        predicted_s(split_policy(about.policy, program_of(about, servers))),
         difference,
     )

@@ -35,7 +35,7 @@ from edgewise.core.split.core import (
 )
 from edgewise.errors import ScenarioError
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies.split import QueryClass, SplitProgram, build_program
+from edgewise.policies.split import QueryClass, SplitProgram, build_program, predicted_s
 from edgewise.runtime import clock, http
 from edgewise.runtime.apart import load
 from edgewise.runtime.gateway.forwarding import Upstream
@@ -296,8 +296,8 @@ class SplitGroup:
         self._tell()
 
     def _tell(self) -> None:
-        if (plan := getattr(self.core.policy, "plan", None)) is not None:
-            self.metrics.predicted.labels(self.variant).set(plan.forecast.mean_s)
+        if (mean_s := predicted_s(self.core.policy)) is not None:
+            self.metrics.predicted.labels(self.variant).set(mean_s)
         self.metrics.plans.labels(self.variant).set(self.core.plans)
 
 

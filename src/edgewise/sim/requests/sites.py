@@ -25,6 +25,7 @@ from edgewise.core.orchestrate import RequestPolicy, Requests
 from edgewise.core.orchestrate.events import ReplicaSeen, RequestsCounted
 from edgewise.errors import PolicyError
 from edgewise.model.services import Services
+from edgewise.policies.registry import runs_live
 from edgewise.policies.requests.rules import KernelDispatch, by_rule
 from edgewise.sim.direct import direct
 from edgewise.sim.links import riders
@@ -108,7 +109,7 @@ class RequestSites:
         self.services, self.system, self.news = services, services.system, news
         self.frame_s = self.system.frame_slots * self.system.slot_s
         made = [make() for _ in range(self.system.sites)]
-        if not getattr(made[0], "live", True):
+        if not runs_live(type(made[0])):
             raise PolicyError(
                 f"policy {made[0].name!r} needs to know the requests of all sites; use `gateways: one`"
             )

@@ -220,7 +220,7 @@ class SplitWorld:
         """Whether decisions are made in compiled code, which does not ask what is up."""
         policy = self.core.policy
         own = getattr(policy.decide, "__func__", None) is not ShippedSplit.decide  # says more than its arrays
-        return not own and hasattr(policy, "compiled") and bool(self.core.up.all())
+        return not own and isinstance(policy, ShippedSplit) and bool(self.core.up.all())
 
     def _loop(self, plan: GraphTables, world: StationWorld, until_s: float) -> int:
         policy: Any = self.core.policy

@@ -27,6 +27,8 @@ from edgewise.errors import ScenarioError
 from edgewise.model.grammar.services import TracedRequestsSpec
 from edgewise.model.orchestration import System
 from edgewise.model.scenario import Scenario
+from edgewise.policies.orchestrate.shadow import GreedyShadow
+from edgewise.policies.requests.flow import ShadowDispatch
 from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome, simulate
 from edgewise.workloads.requests import pattern_of
 from edgewise.workloads.services import Draw, simulated_services
@@ -147,6 +149,6 @@ def evaluate(
     """Worlds of these seeds under two policies; those that assume it are told the arrival rates (GSP-SS)."""
     drawn = setting.draw(seeds)
     for policy in (dispatch, scale):
-        if hasattr(policy, "know"):
+        if isinstance(policy, GreedyShadow | ShadowDispatch):
             policy.know(drawn, setting.system, setting.slots * setting.system.slot_s)
     return simulate(ReplicaWorlds(setting.system, drawn, setting.slots, seeds), dispatch, scale)
