@@ -36,7 +36,8 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services
 from edgewise.model.work import DeferrableJob, Stream
 from edgewise.policies.defer import FALLBACK
-from edgewise.policies.split.policy import POLICIES, predicted_s
+from edgewise.policies.split.forecast import predicted_s
+from edgewise.policies.split.policy import POLICIES
 from edgewise.sim.checkpoints import Checkpoints, ways_of
 from edgewise.sim.jobs import JobsPart, OtherWork
 from edgewise.sim.joint.loop import JointClock, hold_records

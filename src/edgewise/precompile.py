@@ -21,9 +21,7 @@ from edgewise.errors import PolicyError
 from edgewise.model.services import services_of
 from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.policies import cards
-from edgewise.policies.orchestrate.shadow import GreedyShadow
 from edgewise.policies.requests import features as kais
-from edgewise.policies.requests.flow import ShadowDispatch
 from edgewise.runtime.compiling import try_out
 from edgewise.sim.slots import replicas as replicating
 from edgewise.testing.driven import CASES
@@ -108,7 +106,7 @@ def _replicas(one: str, two: str) -> None:
     simulated, drawn, worlds = _services()
     dispatch, orchestrate = policies.load("requests", one), policies.load("orchestrate", two)
     for policy in (dispatch, orchestrate):
-        if isinstance(policy, GreedyShadow | ShadowDispatch):
+        if hasattr(policy, "know"):
             policy.know(drawn, simulated.system, simulated.horizon_s)
     replicating.simulate(worlds, dispatch, orchestrate)
     worlds.reset()

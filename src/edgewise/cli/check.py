@@ -160,14 +160,12 @@ def _range(delays: list[tuple[float, bool]]) -> str:
 
 def print_plan(scenario: Scenario, policy: str) -> None:
     """Sizes, plan, forecast and certified gap of a scenario's graphs under a policy."""
-    from edgewise.policies.split import local, split_policy
+    from edgewise.policies.split import local, plan_of, split_policy
     from edgewise.policies.split.layout_optimum import LayoutPlan
-    from edgewise.policies.split.policy import ShippedSplit
     from edgewise.splitting import splitting
 
     found = splitting(scenario)
-    made = split_policy(policy, found.program)
-    plan = made.plan if isinstance(made, ShippedSplit) else None
+    plan = plan_of(split_policy(policy, found.program))
     for small in found.contracted:
         out.print(f"{small.before} tasks, {small.after} after contraction")
     if isinstance(plan, LayoutPlan):

@@ -14,6 +14,7 @@ from edgewise.policies.split.contract import (
     contract as contract,
     limit_branches as limit_branches,
 )
+from edgewise.policies.split.forecast import plan_of as plan_of, predicted_s as predicted_s
 from edgewise.policies.split.optimum import (
     SplitPlan as SplitPlan,
     blind as blind,
@@ -24,7 +25,6 @@ from edgewise.policies.split.policy import (
     NAMES as NAMES,
     equal as equal,
     local as local,
-    predicted_s as predicted_s,
     split_policy as split_policy,
 )
 from edgewise.policies.split.program import (

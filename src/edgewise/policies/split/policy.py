@@ -1,7 +1,7 @@
 """The split policies that ship, all with the same rule for choosing servers.
 
-They are `ShippedSplit`s: beside what `core.split.SplitPolicy` asks for they have `compiled`, themselves as
-arrays, so that simulation decides without Python.
+Beside what `core.split.SplitPolicy` asks for they have `compiled`, themselves as arrays: simulation then
+decides without Python.
 """
 
 from collections.abc import Callable, Mapping
@@ -65,13 +65,11 @@ class ShippedSplit:
 
     Attributes:
         compiled: it, as kernels read it.
-        plan: what it draws from, and what the formula predicts; None: it draws from none.
     """
 
     decision = "split"
     name: str
     compiled: SplitRule
-    plan: "SplitPlan | LayoutPlan | None" = None
 
     def decide(self, view: SplitView) -> Ints:
         """(T,) server of each task."""
@@ -88,6 +86,8 @@ class CompiledSplit(ShippedSplit):
         plan: for the nonas: one that is known already.
         gap: for the nonas: relative gap of the plan.
         share: for nona-free: of the free servers that a query may take.
+    Attributes:
+        plan: what it draws from, and what the formula predicts; None: it draws from none.
     """
 
     way: ClassVar[SplitWay]
@@ -132,7 +132,7 @@ class RenewedSplit(CompiledSplit):
     """One whose plan can be made for other rates while it decides."""
 
     def renewed(self, rates_qps: Floats) -> Self | None:
-        """See `core.hooks.Renews`; the placements are not enumerated again."""
+        """See `SplitPolicy`; the placements are not enumerated again."""
         assert self.plan is not None
         try:
             program = self.plan.program.with_rates(rates_qps.tolist())
@@ -239,7 +239,7 @@ class LayoutSplit(ShippedSplit):
         )
 
     def renewed(self, rates_qps: Floats) -> Self | None:
-        """See `core.hooks.Renews`; a few steps from the plan that there is."""
+        """See `SplitPolicy`; a few steps from the plan that there is."""
         from edgewise.policies.split.layout_optimum import renew_layout
 
         other = copy(self)
@@ -258,14 +258,6 @@ POLICIES: Mapping[str, type] = {
     )
     for name, way in WAYS.items()
 } | {"nona-layout": LayoutSplit}
-
-
-def predicted_s(policy: object) -> float | None:
-    """Mean time of a query by the formula of a policy's plan; None where it has no plan."""
-    plan = policy.plan if isinstance(policy, ShippedSplit) else None
-    if plan is None:
-        return None
-    return float(plan.forecast.mean_s if isinstance(plan, SplitPlan) else plan.mean_s)
 
 
 def split_policy(
