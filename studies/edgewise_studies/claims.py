@@ -21,6 +21,7 @@ from edgewise.report.statistics import PairedComparison, bootstrap_interval, mea
 
 Status = Literal["holds", "fails", "inconclusive", "not_in_quick"]
 Method = Literal["as published", "edgewise"]
+Setting = Literal["published", "as live"]
 ALPHA = 0.05
 ENOUGH_TO_CHECK = 10  # values; the bootstrap says little about fewer
 
@@ -132,6 +133,8 @@ class Claim:
         statement: what is claimed, in a sentence.
         method: whose method the figure is earned by: one as a paper published it, or one that is edgewise's
             own in any part that may matter: another recipe of training, more actions, other features.
+        setting: in which world: as a paper simplifies it (one gateway that sees all, slots, a pool of jobs),
+            or as live, with a gateway at each site and jobs on nodes.
         paper: whose claim it is.
         estimate, ci, n: the finding; None and 0 when nothing was measured.
         status: see the module.
@@ -141,6 +144,7 @@ class Claim:
     id: str
     statement: str
     method: Method
+    setting: Setting
     paper: str
     estimate: float | None
     ci: tuple[float, float] | None
@@ -150,7 +154,14 @@ class Claim:
 
     @classmethod
     def of(
-        cls, id: str, statement: str, method: Method, paper: str, finding: Finding, criterion: Criterion
+        cls,
+        id: str,
+        statement: str,
+        method: Method,
+        setting: Setting,
+        paper: str,
+        finding: Finding,
+        criterion: Criterion,
     ) -> "Claim":
         """A claim whose status follows from finding and criterion.
 
@@ -165,14 +176,22 @@ class Claim:
             raise ValueError(f"claim {id!r}: every figure must be finite, got {figures}")
         status, doubt = _judge(finding, criterion)
         detail = "; ".join(part for part in (str(criterion), doubt, finding.detail) if part)
-        return cls(id, statement, method, paper, finding.estimate, finding.ci, finding.n, status, detail)
+        figures_of = finding.estimate, finding.ci, finding.n
+        return cls(id, statement, method, setting, paper, *figures_of, status, detail)
 
     @classmethod
     def without_figures(
-        cls, id: str, statement: str, method: Method, paper: str, status: Status, detail: str
+        cls,
+        id: str,
+        statement: str,
+        method: Method,
+        setting: Setting,
+        paper: str,
+        status: Status,
+        detail: str,
     ) -> "Claim":
         """A claim that was not measured."""
-        return cls(id, statement, method, paper, None, None, 0, status, detail)
+        return cls(id, statement, method, setting, paper, None, None, 0, status, detail)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values, in the order of the attributes."""

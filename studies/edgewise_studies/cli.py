@@ -154,8 +154,10 @@ def _print_report(report: "Report") -> None:
         estimate = "–" if claim.estimate is None else f"{claim.estimate:.5g}"
         interval = "–" if claim.ci is None else f"{claim.ci[0]:.5g} … {claim.ci[1]:.5g}"
         status = Text(claim.status, _COLOURS[claim.status])
-        rows.append((claim.id, claim.statement, claim.method, estimate, interval, claim.n, status))
-    show(("claim", "statement", "method", "estimate", "95 % interval", "n", "status"), rows, report.paper)
+        whose = claim.method, claim.setting
+        rows.append((claim.id, claim.statement, *whose, estimate, interval, claim.n, status))
+    titles = ("claim", "statement", "method", "setting", "estimate", "95 % interval", "n", "status")
+    show(titles, rows, report.paper)
     counts = [
         f"{count} {status}"
         for status in _COLOURS

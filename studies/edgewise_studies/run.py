@@ -34,7 +34,7 @@ from edgewise.report import style
 from edgewise.report.statistics import best_baseline, mean_interval
 from edgewise.report.style import legend_below, new_axes
 from edgewise.seeds import TEST, kind_of, only_validation_seeds
-from edgewise_studies.claims import Claim, Criterion, Finding, Method, Report, Status
+from edgewise_studies.claims import Claim, Criterion, Finding, Method, Report, Setting, Status
 from edgewise_studies.frozen import (
     append_look,
     check_frozen,
@@ -61,13 +61,15 @@ class Reproduction:
         paper: what is reproduced, for people.
         claims: id → statement, in the order of the report.
         ours: ids of the claims about a method of edgewise's own, see `Claim.method`.
+        as_live: ids of the claims in a setting as live, see `Claim.setting`.
+        withdrawn: id → why, of what once was a claim and is none: results on test seeds still have it.
         trained: ids of the claims that need training runs, which lie in docs/results and not in a wheel.
         seeds: how many test seeds a full and a quick run use.
         setting: JSON of what is frozen as scenarios are; None where scenarios say everything.
         frozen_as: its name among what is frozen.
         needs: a package that a full run cannot do without, as torch.
     Raises:
-        EdgewiseError: `ours` or `trained` names a claim that is not declared.
+        EdgewiseError: `ours`, `as_live` or `trained` names no declared claim, or `withdrawn` one.
     """
 
     name: str
@@ -75,6 +77,8 @@ class Reproduction:
     paper: str
     claims: Mapping[str, str]
     ours: Collection[str] = ()
+    as_live: Collection[str] = ()
+    withdrawn: Mapping[str, str] = field(default_factory=dict)
     trained: Collection[str] = ()
     seeds: tuple[int, int] = (20, 5)
     setting: Callable[[], str] | None = None
@@ -82,7 +86,9 @@ class Reproduction:
     needs: str = ""
 
     def __post_init__(self) -> None:
-        for which in ("ours", "trained"):
+        for both in sorted(set(self.withdrawn) & set(self.claims)):
+            raise EdgewiseError(f"reproduction {self.name!r}: {both!r} is declared and withdrawn; drop one")
+        for which in ("ours", "as_live", "trained"):
             for strange in sorted(set(getattr(self, which)) - set(self.claims)):
                 raise EdgewiseError(
                     f"reproduction {self.name!r}: {which} names {strange!r}, which is no declared claim"
@@ -95,6 +101,10 @@ class Reproduction:
     def method(self, id: str) -> Method:
         """Whose method a claim is about."""
         return "edgewise" if id in self.ours else "as published"
+
+    def setting_of(self, id: str) -> Setting:
+        """In which world a claim is measured."""
+        return "as live" if id in self.as_live else "published"
 
 
 _registered: dict[str, Reproduction] = {}
@@ -199,7 +209,8 @@ class Run:
         if id in self.claims:
             raise EdgewiseError(f"claim {id!r}: {what.name} made it twice; the first one counts")
         paper = f"{what.name}: {what.paper}"
-        self.claims[id] = Claim.of(id, what.claims[id], what.method(id), paper, finding, criterion)
+        whose = what.claims[id], what.method(id), what.setting_of(id)
+        self.claims[id] = Claim.of(id, *whose, paper, finding, criterion)
         return self.claims[id]
 
     def rival(self, validation: Mapping[str, ArrayLike], seeds: Sequence[int]) -> str:
@@ -232,10 +243,13 @@ class Run:
         """Every declared claim in order; those not made say so."""
         status: Status = "not_in_quick" if self.quick else "inconclusive"
         paper = f"{self.what.name}: {self.what.paper}"
+        what = self.what
         return tuple(
             self.claims.get(id)
-            or Claim.without_figures(id, statement, self.what.method(id), paper, status, self._why(id))
-            for id, statement in self.what.claims.items()
+            or Claim.without_figures(
+                id, statement, what.method(id), what.setting_of(id), paper, status, self._why(id)
+            )
+            for id, statement in what.claims.items()
         )
 
     def _why(self, id: str) -> str:

@@ -22,7 +22,7 @@ from edgewise_studies.claims import (
 
 
 def status(finding, criterion):
-    return Claim.of("c", "s", "edgewise", "p", finding, criterion).status
+    return Claim.of("c", "s", "edgewise", "published", "p", finding, criterion).status
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,9 @@ def test_a_bootstrap_that_disagrees_makes_a_claim_inconclusive():
     assert finding.ci[0] < 0.0 <= finding.check[0]
     agreed = replace(finding, ci=(0.01, 0.2), check=(0.02, 0.2))
     assert status(agreed, at_least(0.01)) == "holds"
-    disagreed = Claim.of("c", "s", "edgewise", "p", replace(agreed, check=(0.0, 0.2)), at_least(0.01))
+    disagreed = Claim.of(
+        "c", "s", "edgewise", "published", "p", replace(agreed, check=(0.0, 0.2)), at_least(0.01)
+    )
     assert disagreed.status == "inconclusive" and "bootstrap" in disagreed.detail
     assert measured([1.0, 2.0]).check is None
 
@@ -78,7 +80,9 @@ def test_a_claim_of_a_difference_needs_a_corrected_p():
     base = rng.normal(0.5, 0.1, 12)
     (row,) = compare({"ours": base + 0.05 + rng.normal(0, 0.01, 12), "rival": base}, "rival")
     assert status(compared(row), better_by(0.01)) == "holds"
-    doubtful = Claim.of("c", "s", "edgewise", "p", compared(replace(row, p_holm=0.2)), better_by(0.01))
+    doubtful = Claim.of(
+        "c", "s", "edgewise", "published", "p", compared(replace(row, p_holm=0.2)), better_by(0.01)
+    )
     assert doubtful.status == "inconclusive" and "Holm" in doubtful.detail
     # "No worse than a point less" does not speak of a difference from 0.
     assert status(compared(replace(row, p_holm=0.2)), at_least(-0.01)) == "holds"
@@ -89,4 +93,4 @@ def test_criteria_that_say_nothing_and_figures_that_are_none_are_refused():
         with pytest.raises(ValueError):
             wrong()
     with pytest.raises(ValueError, match="'c': every figure must be finite"):
-        Claim.of("c", "s", "edgewise", "p", exact(np.inf), at_least(1.0))
+        Claim.of("c", "s", "edgewise", "published", "p", exact(np.inf), at_least(1.0))

@@ -39,3 +39,10 @@ def test_a_point_is_the_same_every_time_and_the_setting_is_json():
     assert first == again
     assert first["otfa"].fps == pytest.approx(first["otfa"].overall_fps, rel=0.5)
     assert {"constants", "points", "generated"} == set(json.loads(setting()))
+
+
+def test_otfa_lets_nothing_wait_that_fits():
+    """It takes bandwidth from what runs, so a pipeline only waits for memory, of which there is enough."""
+    point = FigurePoint(30, 1, 20)
+    found = outcomes_of(point, 0, ("otfa", "otfs"))
+    assert found["otfa"].waiting_s == 0.0 < found["otfs"].waiting_s

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.policies.split import QueryClass, build_program, split_policy
+from edgewise.policies.split import QueryClass, build_program, contract, optimise, split_policy
+from edgewise.profiling.dags import light_file, task_graph
 from edgewise.sim.stations.split import poisson_queries, simulate_split
 
 POWER_OPS = 1e9
@@ -59,3 +60,35 @@ def test_whole_queries_are_m_g_1(servers):
     expected = MIX @ WORK_S + wait_s
     assert error < 0.01 * expected
     assert abs(np.mean(means) - expected) < 3 * error
+
+
+@pytest.fixture(scope="module")
+def network():
+    """A real network on ten servers at a tenth of their load."""
+    graph = contract(task_graph(light_file("inception-v1"), "inception")).graph
+    work = sum(task.work_ops for task in graph.tasks)
+    return build_program([QueryClass(graph, 0.1 * 10 * 1e11 / work)], 10, 1e11, 1e10)
+
+
+def alone(program):
+    """Mean with everything on one server."""
+    theta = np.zeros(program.variables)
+    theta[program.arrays.start[:-1]] = 1.0
+    return program.forecast(theta).mean_s
+
+
+def test_a_faster_link_never_makes_the_optimum_slower(network):
+    """What is possible on a link is possible on a faster one, and no slower: the optimum cannot rise."""
+    means = [optimise(network.with_link(float(bps))).forecast.mean_s for bps in np.logspace(8, 12, 13)]
+    assert np.diff(means).max() <= 2e-4 * alone(network)  # two certified gaps
+    assert means[-1] < 0.95 * means[0]  # so the link matters
+
+
+def test_faster_servers_make_splitting_pay_less(network):
+    """Work shrinks and tensors do not, so the share of the time alone that splitting saves falls."""
+    programs = [
+        build_program(network.classes, network.servers, network.power_ops * factor, network.link_bps)
+        for factor in (0.25, 1.0, 4.0, 16.0, 64.0)
+    ]
+    gains = [optimise(each).forecast.mean_s / alone(each) for each in programs]
+    assert np.diff(gains).min() >= -2e-4 and gains[0] < 0.95 < gains[-1]

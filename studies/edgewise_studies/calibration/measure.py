@@ -6,6 +6,7 @@ A row is one policy in one setting of a world on one seed.
 import csv
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from edgewise import policies
 from edgewise.core.world import World
 from edgewise.policies.dispatch.meta import PAPER
 from edgewise.seeds import only_validation_seeds
+from edgewise.sim.simulate import Simulation
 from edgewise.sim.sites import simulation_of
 from edgewise_studies.calibration.predicates import MISSES, SEEDS, Found, Measured, judge
 from edgewise_studies.calibration.space import SETTINGS, scenario_of
@@ -46,7 +48,8 @@ def read(path: Path) -> list[Row]:
 def _typed(row: Mapping[str, str]) -> Row:
     whole = {name: int(row[name]) for name in ("world", "seed")}
     shares = {name: float(row[name]) for name in COLUMNS[4:] if row[name]}
-    return {"setting": row["setting"], "policy": row["policy"], **whole, **shares}
+    words = {name: row[name] for name in ("setting", "policy", "chosen") if name in row}
+    return {**words, **whole, **shares}
 
 
 def append(path: Path, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -70,8 +73,10 @@ def found_of(rows: Iterable[Row], world: int) -> Found:
     for (setting, policy), each in groups.items():
         names = [app for app in APPS if all(app in row for row in each)]
         by_app = {app: float(np.mean([row[app] for row in each])) for app in names}
-        means = (float(np.mean([row[name] for row in each])) for name in ("success", "failed", "rejected"))
-        found.setdefault(setting, {})[policy] = Measured(*means, by_app)
+        success, failed, rejected = (
+            float(np.mean([row[name] for row in each])) for name in ("success", "failed", "rejected")
+        )
+        found.setdefault(setting, {})[policy] = Measured(success, failed, rejected, by_app)
     return {setting: each for setting, each in found.items() if len(each) == len(PAPER)}
 
 
@@ -107,13 +112,17 @@ def runs_of(world: int, setting: str, wanted: Iterable[tuple[int, str]]) -> list
     built = World.build(scenario.catalog, scenario.topology, scenario.sharing)
     rows = []
     for seed, name in wanted:
-        run = simulation_of(scenario, lambda name=name: policies.load("dispatch", name), seed, world=built)
-        streams = run.run().streams
-        queries = run.tally.queries.sum(axis=1).astype(np.float64)
-        kinds, sent, ok = (np.array(streams[column]) for column in ("application", "queries", "ok"))
-        by_app = {str(app): (ok[kinds == app].sum(), sent[kinds == app].sum()) for app in np.unique(kinds)}
-        success, failed, rejected = (round(float(x), 6) for x in queries / max(queries.sum(), 1.0))
-        apps = {app: round(float(good / all_), 4) for app, (good, all_) in by_app.items() if all_}
-        figures = (world, setting, seed, name, success, failed, rejected)
-        rows.append(dict(zip(COLUMNS, figures, strict=False)) | apps)
+        run = simulation_of(scenario, partial(policies.load, "dispatch", name), seed, world=built)
+        rows.append({"world": world, "setting": setting, "seed": seed, "policy": name} | figures_of(run))
     return rows
+
+
+def figures_of(run: Simulation) -> Row:
+    """Shares of the queries of a run, which goes to its end, and success by application."""
+    streams = run.run().streams
+    queries = run.tally.queries.sum(axis=1).astype(np.float64)
+    kinds, sent, ok = (np.array(streams[column]) for column in ("application", "queries", "ok"))
+    by_app = {str(app): (ok[kinds == app].sum(), sent[kinds == app].sum()) for app in np.unique(kinds)}
+    success, failed, rejected = (round(float(x), 6) for x in queries / max(queries.sum(), 1.0))
+    apps = {app: round(float(good / every), 4) for app, (good, every) in by_app.items() if every}
+    return {"success": success, "failed": failed, "rejected": rejected} | apps

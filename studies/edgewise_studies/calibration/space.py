@@ -192,7 +192,8 @@ def _weights(applications: list[Application], world: int, spread: float) -> Floa
     def shares(slope: float) -> Floats:
         exponent = spread * normal - slope * queries / queries.max()
         tilted: Floats = np.exp(exponent - exponent.max())
-        return tilted / tilted.sum()
+        made: Floats = tilted / tilted.sum()
+        return made
 
     found = brentq(lambda slope: float(shares(slope) @ queries) - LOAD_QPS, -200.0, 200.0, xtol=1e-10)
     return shares(found)

@@ -142,6 +142,14 @@ def against(found: Mapping[str, Sequence[Figures]], policy: str, rival: str) -> 
     return row
 
 
+def fewer_failures(found: Mapping[str, Sequence[Figures]], rival: str) -> Floats:
+    """(seeds,) share of queries that ASET fails less than the rival, less what it rejects more."""
+    failed, rejected = success(found, 1), success(found, 2)
+    more = np.maximum(rejected["aset"] - rejected[rival], 0.0)
+    fewer: Floats = failed[rival] - failed["aset"] - more
+    return fewer
+
+
 def no_winner(found: Mapping[str, Sequence[Figures]]) -> Floats:
     """(seeds,) how far the static policy that comes nearest to winning every application is from it.
 
@@ -161,7 +169,7 @@ _CLAIMS = {
     "a2-dc-cloud": "A2: dc-cloud, λ = 60: ASET is within a point of the best static policy (no room)",
     "a3-co-dc-cloud": "A3: co-dc-cloud, λ = 60: ASET is at least a point above the best static policy",
     "a4-full-edge": "A4: full-edge, λ = 60: ASET is at least a point above the best static policy",
-    "a4-rejects": "A4: full-edge: ASET rejects at most a point more than the best static policy",
+    "a4-fails": "A4: full-edge: ASET fails a point fewer than the best static policy, not by rejecting more",
     **{f"a4-rate-{rate}": f"A4: full-edge, λ = {rate}: ASET is not below the best static" for rate in RATES},
     **{f"a5-{name.split('-')[-1]}": f"A5: {name}: ASET is at least a point above" for name in PATTERNS},
     "a6-switch-time": "A6: 95 % of ASET's choices take a tenth of the time between streams or less (CPU)",
@@ -172,8 +180,13 @@ _CLAIMS = {
     "beyond-lookahead": "full-edge: lookahead is a point above ASET",
     "beyond-switching": "full-edge: lookahead is a point above slack-aware, the best of its candidates alone",
     **{f"beyond-{id}": f"{name}: lookahead is a point above every static" for id, name in SCARCE.items()},
-    "bound": "full-edge: no policy exceeds the bound with hindsight",
     "robust": "full-edge ± 20 % capacity, delay, load: ASET wins against the best static in all seven",
+}
+
+
+_WITHDRAWN = {
+    "a4-rejects": "on full-edge nobody rejects, so it could not fail; a4-fails asks what the paper shows",
+    "bound": "a theorem, so a test: tests/unit/test_aset.py::test_nothing_exceeds_the_bound",
 }
 
 
@@ -182,6 +195,7 @@ _CLAIMS = {
     paper="ASET, adaptive scheduling of inference streams",
     claims=_CLAIMS,
     ours=set(_CLAIMS) - {"a1-no-static-wins-all"},  # ASET here has nine actions, in the paper seven
+    withdrawn=_WITHDRAWN,
     seeds=(10, 3),
 )
 def aset(run: Run) -> None:
@@ -202,8 +216,7 @@ def _full_edge(run: Run, runs: Runs) -> None:
     found = runs.of(scenario, (*PAPER, *CHIEF) if run.quick else EVERY)
     run.claim("a1-no-static-wins-all", measured(no_winner(found)), at_least(POINT))
     run.claim("a4-full-edge", compared(against(found, "aset", rival)), better_by(POINT))
-    rejected = success(found, 2)
-    run.claim("a4-rejects", measured(rejected["aset"] - rejected[rival]), at_most(POINT))
+    run.claim("a4-fails", measured(fewer_failures(found, rival)), better_by(POINT))
     for id, policy, other in (
         ("beyond-strongest", "aset", "least-loaded-feasible"),
         ("beyond-slack", "slack-aware", "least-loaded-feasible"),
@@ -213,8 +226,6 @@ def _full_edge(run: Run, runs: Runs) -> None:
         run.claim(id, compared(against(found, policy, other)), better_by(POINT))
     run.step("full-edge, bound")
     bounds = np.array([hindsight_bound(scenario, seed) for seed in run.seeds])
-    slack = min(float((bounds - values).min()) for values in success(found).values())
-    run.claim("bound", exact(slack, f"least distance to the bound; bound {bounds.mean():.4f}"), at_least(0.0))
     run.figure("a1-applications", by_application(found))
     run.figure("a4-full-edge", over_time(found, scenario, float(bounds.mean()), "full-edge, λ = 60"))
     if not run.quick:  # it measures time

@@ -233,7 +233,6 @@ ALONE = {
     "E1-lr-low": f"{AT_1}: the average throughput of LR stays below 1 frame/s",
     "E1-otfa-serves": f"{AT_1}: OTFA leaves at most 10 % of the submitted pipelines without a frame",
     "E2-growth": "10 Mbit/s: OTFA gains at least half from 10 to 70 nodes",
-    "E3-wait": "30 nodes: OTFA waits at most 1 s on average",
     "E3-few": "20 nodes: LR waits longer than OTFA",
     "E3-many": "70 nodes: OTFA waits at most 2.5 s on average",
     "E4-margin": "the margin of OTFA over LR is larger with 100 jobs than with 10",
@@ -257,6 +256,10 @@ _CLAIMS = (
     paper="ENTS: An Edge-native Task Scheduling System for Collaborative Edge Computing (Zhang et al.)",
     claims=_CLAIMS,
     ours=[id for id in _CLAIMS if id.startswith("joint")],
+    withdrawn={
+        "E3-wait": "OTFA starts what fits at once, so it could not fail; a test: "
+        "tests/studies/test_ents_case.py::test_otfa_lets_nothing_wait_that_fits"
+    },
     seeds=(20, 5),
 )
 def ents(run: Run) -> None:
@@ -300,8 +303,6 @@ def _compared(run: Run, found: Mapping[FigurePoint, Outcomes], best: str) -> Non
 def _base(run: Run, base: Outcomes) -> None:
     run.claim("E1-lr-low", measured(base["fps"]["lr"]), at_most(1.0))
     run.claim("E1-otfa-serves", measured(base["unserved"]["otfa"]), at_most(0.10))
-    waits = base["waiting_s"]["otfa"]
-    run.claim("E3-wait", measured(waits, "simulated; decisions take ms"), at_most(1.0))
 
 
 def _waiting_and_growth(run: Run, found: Mapping[FigurePoint, Outcomes]) -> None:

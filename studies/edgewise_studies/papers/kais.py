@@ -46,12 +46,12 @@ CLAIMS = {
     "dispatch-delay": "K2: edgewise (evolved): a site's decision takes at most 1 ms (paper: about 10 ms)",
     "orchestration-delay": "K2: the paper's network scales 100 nodes in at most 10 ms (paper: 9 × dispatch)",
     "decentralised": "K2: edgewise (evolved) has at least 1.01 of its rate with dispatch in the cloud",
-    "slot": "K3: edgewise (evolved): slots of 0.25 s have a rate at least that of slots of 0.5 s (ratio)",
-    "frame": "K3: edgewise (evolved): frames of 25 s have a rate at least that of frames of 50 s (ratio)",
+    "slot": "K3: edgewise (evolved): slots of 0.25 s have a rate 1 % above that of slots of 0.5 s (ratio)",
+    "frame": "K3: edgewise (evolved): frames of 25 s have a rate 1 % above that of frames of 50 s (ratio)",
     "balance": "K4: ε = 1 has a higher rate than ε = 4 (ratio, paper's networks)",
     "both-halves": "K5: P1→P4: edgewise (evolved) has at least 1.036 of the best with half of it or none",
     "nodes": "K3: H = 2 nodes a frame have a rate of at least 0.98 of that of H = 4 (ratio, paper's network)",
-    "graph": "K6: the graph network's rate is at least that of stacked states (ratio)",
+    "graph": "K6: the graph network's rate is 1 % above that of stacked states (ratio)",
     "graph-complex": "K6: … on the complex size",
     "possible": "beyond: edgewise (evolved) has at least 0.9 of the rate with free stations everywhere",
     "rate": "K7: edgewise (evolved) has a rate at least 1.143 of the closest baseline of the paper",
@@ -252,8 +252,8 @@ def _lengths(run: Run) -> None:
         rates[name] = _pair(where, seeds, ("evolved", "evolved")).throughput_rate
     detail = "not trained anew; " + ", ".join(f"{n}: {r.mean():.4f}" for n, r in rates.items())
     base = rates["0.25 s × 100"]
-    run.claim("slot", measured(base / rates["0.5 s × 50"], detail), at_least(1.0))
-    run.claim("frame", measured(base / rates["0.25 s × 200"], detail), at_least(1.0))
+    run.claim("slot", measured(base / rates["0.5 s × 50"], detail), at_least(1.01))
+    run.claim("frame", measured(base / rates["0.25 s × 200"], detail), at_least(1.01))
 
 
 class Centralised:

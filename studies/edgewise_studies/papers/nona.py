@@ -175,7 +175,7 @@ def n1(run: Run, study: Study, loads: Sequence[float]) -> None:
     middle = 0.5
     greedy = 1.0 / study.ratios("nona-free", middle, "earliest-finish")
     run.claim(
-        f"n1-greedy-{name}", measured(greedy, f"earliest-finish over ours, load {middle}"), at_least(1.0)
+        f"n1-greedy-{name}", measured(greedy, f"earliest-finish over ours, load {middle}"), at_least(NOISE)
     )
 
 
@@ -207,14 +207,29 @@ def saturation(workload: str, ours_s: float) -> tuple[float, float, str]:
     return min(found)
 
 
-def n1_paper(run: Run, study: Study, load: float) -> None:
-    """Where "up to 350 times" would be met."""
+def n1_paper(run: Run, study: Study, loads: Sequence[float], load: float) -> None:
+    """ "Up to 350 times": the most that is measured while no link is full, and where 350 would be met."""
     share, full, name = saturation(study.name, float(study.means["nona-free", load].mean()))
     detail = (
         f"by the formula the {name} split is {PAPER:.0f} times slower than nona-free (load {load}) from "
         f"{share:.5f} of the load {full:.3f} at which its link is full; beyond, any ratio is possible"
     )
-    run.claim(f"n1-350-{study.name}", exact(share, detail), at_least(0.9))
+    ratios = {
+        (rival, at): study.ratios("nona", at, rival)
+        for at in loads
+        for rival, make in (("blind", blind), ("equal", equal))
+        if (program := program_of(study.name, at)).forecast(make(program).theta).load < 1.0
+    }
+    if not ratios:
+        run.claim(
+            f"n1-up-to-{study.name}", exact(0.0, f"a link is full at every load; {detail}"), at_least(PAPER)
+        )
+        return
+    rival, at = min(ratios, key=lambda key: float(ratios[key].mean()))
+    most = 1.0 / ratios[rival, at]
+    run.claim(
+        f"n1-up-to-{study.name}", measured(most, f"over {rival} at load {at}; {detail}"), at_least(PAPER)
+    )
 
 
 def n2(run: Run) -> None:
@@ -224,8 +239,6 @@ def n2(run: Run) -> None:
     plans = [optimise(base.with_link(float(link))) for link in links]
     value = np.array([plan.forecast.mean_s for plan in plans])
     alone_s = base.forecast(_local(base)).mean_s
-    rise = exact(float(np.diff(value).max() / alone_s), "largest rise, of the time on one server")
-    run.claim("n2-monotone", rise, at_most(2e-4))
     slow = exact(float(value[0] / alone_s), "0.1 Gb/s against everything on one server")
     run.claim("n2-local", slow, within(0.98, 1.0001))
     sent = np.array([_bits(plan.program, plan.theta) for plan in plans])
@@ -234,10 +247,6 @@ def n2(run: Run) -> None:
         float(np.abs(np.diff(sent)).max()), "largest change of the data sent, ten capacities a decade"
     )
     run.claim("n2-smooth", step, at_most(0.25))
-    powers = [at_power(base, factor) for factor in (0.25, 0.5, 1.0, 2.0, 4.0, 16.0, 64.0)]
-    gains = [optimise(p).forecast.mean_s / p.forecast(_local(p)).mean_s for p in powers]
-    least = exact(float(np.diff(gains).min()), "least change of split over local time as servers get faster")
-    run.claim("n2-power", least, at_least(-2e-4))
     chosen = links[-1:] if run.quick else links[::5]
     simulated = _over_links(base, chosen, run.seeds, QUICK_QUERIES if run.quick else LINK_QUERIES)
     run.claim("n2-distributed", measured(simulated[-1], "1 Tb/s, load 0.1, simulated"), at_most(0.95))
@@ -248,11 +257,6 @@ def _local(program: SplitProgram) -> Floats:
     theta = np.zeros(program.variables)
     theta[program.arrays.start[:-1]] = 1.0
     return theta
-
-
-def at_power(program: SplitProgram, factor: float) -> SplitProgram:
-    """The same rates on servers `factor` times as fast."""
-    return build_program(program.classes, program.servers, program.power_ops * factor, program.link_bps)
 
 
 def _bits(program: SplitProgram, theta: Floats) -> float:
@@ -322,18 +326,19 @@ _CLAIMS = (
         for n in _NAMES
     }
     | {f"n1-tail-{n}": f"{n}: its 99 % quantile at load {LIGHT} is no longer" for n in _NAMES}
-    | {f"n1-greedy-{n}": f"{n}: earliest-finish is no faster than nona-free at load 0.5" for n in _NAMES}
+    | {f"n1-greedy-{n}": f"{n}: earliest-finish is more than 1 % slower at load 0.5" for n in _NAMES}
     | {
         f"n1-capacity-{n}-{round(100 * delay)}": f"{n}: no less load at {delay} times the time alone"
         for n in _NAMES
         for delay in DELAYS
     }
-    | {f"n1-350-{n}": f"{n}: 350 times is met only within 10 % of a baseline's saturation" for n in _NAMES}
     | {
-        "n2-monotone": "a faster link never makes the optimum slower",
+        f"n1-up-to-{n}": f"{n}: at some load, no link full, nona is 350 times faster than a blind split"
+        for n in _NAMES
+    }
+    | {
         "n2-local": "on a slow link everything stays on one server",
         "n2-smooth": "data sent changes in small steps with the capacity",
-        "n2-power": "faster servers make splitting pay less",
         "n2-distributed": "on a fast link splitting saves 5 % and more, simulated",
     }
     | {
@@ -350,8 +355,18 @@ _CLAIMS = (
 )
 # About `nona-free` and `nona-queues`; the rest is about the formula and plans of the paper.
 OF_OURS = (
-    "n1-never", "n1-better", "n1-tail", "n1-greedy", "n1-capacity", "n1-350", "n2-distributed", "n3-queues"
+    "n1-never", "n1-better", "n1-tail", "n1-greedy", "n1-capacity", "n2-distributed", "n3-queues"
 )  # fmt: skip
+
+
+_THEOREM = "tests/theory/test_split_theory.py::"
+_WITHDRAWN = {
+    f"n1-350-{n}": "that a formula with a pole passes 350 near it cannot fail; n1-up-to asks for it before"
+    for n in _NAMES
+} | {
+    "n2-monotone": f"a theorem, so a test: {_THEOREM}test_a_faster_link_never_makes_the_optimum_slower",
+    "n2-power": f"a theorem, so a test: {_THEOREM}test_faster_servers_make_splitting_pay_less",
+}
 
 
 @reproduction(
@@ -359,6 +374,7 @@ OF_OURS = (
     paper="Nona (CloudNet 2024)",
     claims=_CLAIMS,
     ours=[id for id in _CLAIMS if id.startswith(OF_OURS)],
+    withdrawn=_WITHDRAWN,
     seeds=(10, 4),
     setting=lambda: setting_text(SETTING),
 )
@@ -384,7 +400,7 @@ def over_load(run: Run, name: str, loads: Sequence[float]) -> None:
     run.step(f"{name}: policies over load")
     study.measure(run.seeds, loads)
     n1(run, study, loads)
-    n1_paper(run, study, 0.5)
+    n1_paper(run, study, loads, 0.5)
     if name in N3_MODELS:
         n3(run, study, N3_LOADS)
     if not run.quick:

@@ -41,6 +41,8 @@ RUNS = range(5)  # training runs of a method, at most
 FIGURES = ("revenue", "delay", "violation", "reward", "started", "lost")
 AHEAD = 12  # slots of the forecast: the longest job
 FITTING = TRAINING[400_000:400_200]  # worlds the forecast is fitted on; no training run draws them
+EFFECT = 1.01  # least ratio that counts as ahead, as everywhere: decision 5
+SPREAD = 0.9  # the same of deviations: those of five runs are themselves uncertain by a third
 UTILISATION_ONLY = Objective(delay=0.0)
 PROGRAM_WORLDS, PROGRAM_WORLDS_QUICK = 100, 5
 TOTALS = "Total reward of a trajectory"
@@ -53,15 +55,15 @@ CLAIMS = {
     "osdec-fifo": "O1: OSDEC's total reward is at least 1.0195 of FIFO's",
     "osdec-tetris": "O1: OSDEC's total reward is at least 1.020 of Tetris's",
     "osdec-sjf": "O1: OSDEC's total reward is at least 1.061 of SJF's",
-    "ablation": "O1: OSDEC > +AuxL > +AuxH > PPO+Att > PointerNet, PPO > REINFORCE (least ratio)",
+    "ablation": "O1: OSDEC > +AuxL > +AuxH > PPO+Att > PointerNet, PPO > REINFORCE by 1 % (least ratio)",
     "deferrable-fifo": "O2: FIFO uses at least 1.01 of what it uses without windows (paper: 1.047)",
     "deferrable-sjf": "O2: SJF uses at least 1.01 of what it uses without windows (paper: 1.030)",
     "deferrable-tetris": "O2: Tetris uses at least 1.01 of what it uses without windows (paper: 1.055)",
     "deferrable-osdec": "O2: OSDEC, trained for each, uses at least 1.01 of it (paper: 1.074)",
-    "tetris-cases": "O3: Tetris is worth at least as much as FIFO in each of six distributions (least ratio)",
-    "osdec-cases": "O3: OSDEC, trained on each, is best in four of six distributions (fourth largest ratio)",
-    "curves": "O4: OSDEC's training curve ends highest (ratio to the best other)",
-    "curves-variance": "O4: OSDEC's results vary least between runs (ratio of deviations to the least other)",
+    "tetris-cases": "O3: Tetris is worth 1 % more than FIFO in each of six distributions (least ratio)",
+    "osdec-cases": "O3: OSDEC, trained on each, is best by 1 % in four of six distributions (fourth ratio)",
+    "curves": "O4: OSDEC's training curve ends highest by 1 % (ratio to the best other)",
+    "curves-variance": "O4: OSDEC's results vary least between runs, by a tenth (deviation over least other)",
     "osdec-optimum": "beyond: OSDEC reaches at least 98 % of the hindsight optimum",
     "recipe": "beyond: our training recipe gives OSDEC at least 1.01 of what the paper's gives",
     "skip-osdec": "beyond: OSDEC that goes on past a misfit is worth at least 1.01 of OSDEC",
@@ -195,7 +197,7 @@ def _ablation(
     least = min(ratios, key=lambda pair: float(ratios[pair].mean()))
     words = [f"{name}: {_words(outcomes[name])}, of runs {_totals_of(runs[name])}" for name in METHODS]
     detail = f"{least[0]} against {least[1]}; " + "; ".join(words)
-    run.claim("ablation", measured(ratios[least], detail), at_least(1.0))
+    run.claim("ablation", measured(ratios[least], detail), at_least(EFFECT))
 
 
 def _ratio(ours: Floats, theirs: Floats, outcome: DeferralOutcome) -> Finding:
@@ -235,9 +237,9 @@ def _six_cases(run: Run) -> None:
         shown = (f"{method} {_totals_of(found)}" for method, found in known[pattern].items())
         words.append(f"{name}: {', '.join(shown)}")
     detail = "; ".join(words)
-    run.claim("tetris-cases", measured(min(tetris, key=_level), detail), at_least(1.0))
+    run.claim("tetris-cases", measured(min(tetris, key=_level), detail), at_least(EFFECT))
     if ours:
-        run.claim("osdec-cases", measured(sorted(ours, key=_level)[-4], detail), at_least(1.0))
+        run.claim("osdec-cases", measured(sorted(ours, key=_level)[-4], detail), at_least(EFFECT))
 
 
 def _case_runs(run: Run, pattern: DeferralPattern, situation: str) -> dict[str, list[DeferralOutcome]]:
@@ -257,13 +259,13 @@ def _curves(run: Run, training: Path, runs: Mapping[str, Sequence[DeferralOutcom
     ends = {name: float(curve[:, -1, 1].mean()) for name, curve in curves.items()}
     best = max((name for name in METHODS if name != "osdec"), key=ends.__getitem__)
     detail = ", ".join(f"{name} {end:.0f}" for name, end in ends.items())
-    run.claim("curves", exact(ends["osdec"] / ends[best], detail), at_least(1.0))
+    run.claim("curves", exact(ends["osdec"] / ends[best], detail), at_least(EFFECT))
     levels = {name: [_level(outcome.reward) for outcome in found] for name, found in runs.items()}
     spread = {name: float(np.std(found, ddof=1)) for name, found in levels.items()}
     least = min(value for name, value in spread.items() if name != "osdec")
     shown = ", ".join(f"{name} {value:.1f}" for name, value in spread.items())
     detail = f"{shown}; {len(RUNS)} runs each, no interval"
-    run.claim("curves-variance", exact(spread["osdec"] / least, detail), at_most(1.0))
+    run.claim("curves-variance", exact(spread["osdec"] / least, detail), at_most(SPREAD))
     run.figure("curves", _curve_figure(curves))
     run.figure("runs", _run_figure(levels))
 
