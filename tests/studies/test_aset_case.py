@@ -3,9 +3,14 @@
 import numpy as np
 import pytest
 
+from edgewise import policies
 from edgewise.config import load_scenario
+from edgewise.core.dispatch.policy import assess
+from edgewise.core.dispatch.views import DispatchView, Items
+from edgewise.core.world import World
 from edgewise.policies.dispatch.meta import PAPER
-from edgewise_studies.papers import aset
+from edgewise.workloads.generate import generate_streams
+from edgewise_studies.papers import aset, field
 from edgewise_studies.run import carry_out
 
 
@@ -65,6 +70,26 @@ def test_the_strongest_are_the_best_on_validation():
     first, second, third = aset.strongest("full-edge-scarce")
     del scores["aset"]
     assert [first, second, third] == sorted(scores, key=scores.__getitem__)[:-4:-1]
+
+
+def test_load_balancers_of_the_field_choose_as_they_say():
+    scenario = load_scenario("three-tier", {"duration_s": 25})
+    world = World.build(scenario.catalog, scenario.topology, scenario.sharing)
+    items = Items.of(world, generate_streams(scenario, 0)[:1])
+    zeros, none = np.zeros(world.workers), np.zeros(world.workers, dtype=np.int64)
+    up = zeros == 0.0
+    idle = DispatchView(world, 0.0, 0, zeros, none, up, zeros, zeros, zeros, zeros, 0.0)
+    (first,) = field.load("stream-threshold-2").decide(idle, items).worker
+    (nearest,) = policies.load("dispatch", "closest").decide(idle, items).worker
+    assert world.cluster[first] == world.cluster[nearest]
+    feasible = np.flatnonzero(assess(idle, next(iter(items))).feasible)
+    assert feasible.size > 2
+    streams, queue = np.full_like(none, 5), np.full_like(zeros, 9.0)
+    streams[feasible[-1]], queue[feasible[1]] = 3, 2.0  # fewest, and all at the threshold or above
+    busy = DispatchView(world, 0.0, 0, zeros, streams, up, queue, zeros, zeros, zeros, 0.0)
+    assert field.load("stream-threshold-2").decide(busy, items).worker.tolist() == [feasible[-1]]
+    assert field.load("least-request").decide(busy, items).worker.tolist() == [feasible[1]]
+    assert field.load("power-of-two").name == "power-of-two"
 
 
 @pytest.mark.parametrize("topology", ["dc-cloud", "co-dc-cloud", "full-edge"])

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from edgewise_studies.calibration import measure, predicates, space
+from edgewise_studies.calibration import fitting, measure, page, predicates, room, space
 from edgewise_studies.frozen import check_setting, freeze_setting, results_folder, setting_text
 
 NAME = "aset-calibration"
+CHOSEN = fitting.NAME
 app = typer.Typer(help=__doc__)
 Minutes = Annotated[float, typer.Option(help="Begin nothing new after so long.")]
 Folder = Annotated[Path, typer.Option("--out", help="Folder of rows, figure and page.")]
@@ -27,12 +28,34 @@ def freeze() -> None:
 
 
 @app.command()
-def worlds(minutes: Minutes = 3.0, first: int = 0, folder: Folder = FOLDER) -> None:
-    """Measure worlds that have not been measured."""
+def worlds(minutes: Minutes = 3.0, first: int = space.SHIPPED, folder: Folder = FOLDER) -> None:
+    """Measure worlds that have not been measured, and the one that ships."""
     check_setting(NAME, _setting(), results_folder())
     until = time.monotonic() + 60.0 * minutes
     begun = measure.search(folder / "worlds.csv", range(first, space.WORLDS), until)
     print(f"worlds {first} … {first + begun - 1} are measured")
+
+
+@app.command()
+def choose(folder: Folder = FOLDER) -> None:
+    """Fix the worlds that fit, by the frozen rule."""
+    chosen = fitting.choose(measure.read(folder / "worlds.csv"))
+    text = setting_text(fitting.described(chosen))
+    print(chosen, freeze_setting(CHOSEN, text, results_folder()))
+
+
+@app.command(name="room")
+def explore(minutes: Minutes = 3.0, seeds: int = 3, folder: Folder = FOLDER) -> None:
+    """Measure what one who knows what comes gains in the worlds that fit, and in the one that ships."""
+    until, chosen = time.monotonic() + 60.0 * minutes, fitting.frozen(results_folder())
+    rows = room.explore(folder, [space.SHIPPED, *chosen], predicates.ROOM_SEEDS[:seeds], until)
+    print(f"{rows} rows")
+
+
+@app.command(name="page")
+def show(folder: Folder = FOLDER) -> None:
+    """Write figures and page."""
+    print(page.write(folder, fitting.frozen(results_folder())))
 
 
 if __name__ == "__main__":

@@ -154,6 +154,11 @@ def judge(found: Found) -> dict[str, bool]:
     }
 
 
+def misses(found: Found) -> int:
+    """How many of the predicates that can be judged are not met."""
+    return sum(not met for met in judge(found).values())
+
+
 def setting() -> dict[str, Any]:
     """All that is frozen before the first world is measured."""
     return {

@@ -18,6 +18,7 @@ from edgewise.model.topology import Variant
 from edgewise.workloads.generate import queries_per_client
 from edgewise_studies.twins import as_published
 
+SHIPPED = -1  # number of the world that ships, of as many antennas
 WORLDS = 512  # of the hypercube; how many are measured is said beside every figure
 KEY = Key(500_000)  # of the hypercube and of the mixes
 ANTENNAS = 5  # those of one central office
@@ -122,8 +123,11 @@ def _base(name: str) -> Scenario:
 
 def scenario_of(world: int, setting: str) -> Scenario:
     """One of the six settings of a world."""
-    at, (name, rate) = point(world), SETTINGS[setting]
-    base = _base(name)
+    name, rate = SETTINGS[setting]
+    if world == SHIPPED:
+        given = {} if rate is None else {"streams.arrivals.clients_per_min": rate}
+        return as_published(name, {"topology.antennas": ANTENNAS, **given})
+    at, base = point(world), _base(name)
     data: dict[str, Any] = base.spec.model_dump(mode="json", exclude_none=True)
     gateways, period_s = FEEDBACK[int(at["feedback"])]
     data["name"], data["retry_refused"] = f"aset-{world}-{setting}", bool(at["retry"])

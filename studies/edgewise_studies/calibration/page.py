@@ -1,0 +1,196 @@
+"""The page of the calibration, written from the rows alone."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgewise.report import style
+from edgewise_studies.calibration import fitting, measure, predicates, room, space
+from edgewise_studies.calibration.measure import Row
+from edgewise_studies.calibration.predicates import PREDICATES
+from edgewise_studies.run import chart
+
+TITLES = {"edge": "full-edge, λ = 60", "burst": "full-edge, bursts", "co": "co-dc-cloud, λ = 60"}
+SHOWN = ("fill", "office_servers", "centre_servers", "longest_s", "mix_spread", "deviations")
+KINDS = ("greedy", "episodes", "windows", "applications")
+
+
+def write(folder: Path, worlds: Sequence[int]) -> Path:
+    """Figures and page; where the page is."""
+    searched = measure.read(folder / "worlds.csv")
+    explored = measure.read(folder / "room.csv")
+    found = {
+        (world, setting): room.gains(explored, world, setting)
+        for world in (space.SHIPPED, *worlds)
+        for setting in room.ROOM_SETTINGS
+    }
+    found = {where: gains for where, gains in found.items() if gains["seeds"]}
+    style.png(_figure(found, worlds), folder / "room.png")
+    place = folder / "index.md"
+    parts = [_intro(searched, worlds), _predicates(searched, worlds), _worlds(searched, worlds)]
+    place.write_text("\n\n".join([*parts, _room(found, worlds), _repeat()]) + "\n", encoding="utf-8")
+    return place
+
+
+def _named(world: int) -> str:
+    return "as shipped" if world == space.SHIPPED else str(world)
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _intro(rows: Sequence[Row], worlds: Sequence[int]) -> str:
+    begun = len({row["world"] for row in rows} - {space.SHIPPED})
+    met = fitting.counts([row for row in rows if row["seed"] == predicates.SEEDS[0]])
+    least = min(met[world] for world in worlds)
+    return f"""# Did ASET's worlds have room?
+
+ASET learns which of seven static policies should decide in the next 25 seconds. On the worlds that ship
+with edgewise it gains little, as even one who knows what comes gains little by choosing among the seven.
+The paper leaves much open: how often clients pick which application, how long sessions last, how many
+servers there are and what runs on them, how full a worker may be booked, whether refused streams ask
+again, how old news of load are. Perhaps its worlds had more room.
+
+So these were drawn at random in ranges that the paper allows ({len(space.RANGES)} of them,
+{space.WORLDS} worlds of a Latin hypercube, {space.ANTENNAS} antennas), and judged by what the paper's
+figures say of its **static** policies alone: {len(PREDICATES)} predicates with tolerances, written down
+and [frozen](../frozen/aset-calibration.json) before the first world was measured. Nothing here was
+trained, and no predicate is about ASET. The paper prints no numbers of its curves, so the predicates are
+its sentences; and how far a queue may grow is set by how full a worker may be booked, as workers' queues
+have no bound here.
+
+Measured so far: {begun} worlds on validation seed {predicates.SEEDS[0]}; {len(met)} of them whole, the
+others were left when they had missed more than {predicates.MISSES} predicates. {len(worlds)} fit equally
+well, with {least} of {len(PREDICATES)} or more, and are
+[frozen](../frozen/aset-calibration-worlds.json)."""
+
+
+def _predicates(rows: Sequence[Row], worlds: Sequence[int]) -> str:
+    numbers = sorted({row["world"] for row in rows} - {space.SHIPPED})
+    judged = {world: predicates.judge(measure.found_of(rows, world)) for world in (space.SHIPPED, *numbers)}
+    body = []
+    for name, each in PREDICATES.items():
+        known = [judged[world][name] for world in numbers if name in judged[world]]
+        fit = sum(judged[world][name] for world in worlds)
+        ships = {True: "yes", False: "no", None: "–"}[judged[space.SHIPPED].get(name)]
+        says = (f"`{name}`", each.figure, each.says, each.test)
+        body.append((*says, f"{sum(known)} of {len(known)}", f"{fit} of {len(worlds)}", ships))
+    head = (
+        "predicate",
+        "figure",
+        "the paper",
+        "tested as",
+        "worlds measured",
+        "worlds that fit",
+        "as shipped",
+    )
+    return "## What the paper says of static policies\n\n" + table(head, body)
+
+
+def _worlds(rows: Sequence[Row], worlds: Sequence[int]) -> str:
+    body = []
+    for world in worlds:
+        found, at = measure.found_of(rows, world), space.point(world)
+        missed = [name for name, met in predicates.judge(found).items() if not met]
+        choices = ", ".join(
+            f"{name} {int(at[name])}" for name in ("office", "centre", "cloud", "access", "ssd", "retry")
+        )
+        gateways, period_s = space.FEEDBACK[int(at["feedback"])]
+        body.append((
+            str(world), ", ".join(f"`{name}`" for name in missed) or "none",
+            *(f"{at[name]:.3g}" for name in SHOWN), f"{gateways}, {period_s:g} s", choices,
+            *(f"{_points(max(predicates.shares(found[s])))} ({_points(predicates.spread(found[s]))})"
+              for s in ("dc", "co", "edge", "burst")),
+        ))  # fmt: skip
+    head = (
+        "world",
+        "misses",
+        *SHOWN,
+        "feedback",
+        "choices",
+        "dc-cloud",
+        "co-dc-cloud",
+        "full-edge",
+        "bursts",
+    )
+    text = (
+        "Success of the best of the seven in percent, in brackets how far the worst is below it, in points."
+    )
+    return f"## The worlds that fit\n\n{text}\n\n" + table(head, body)
+
+
+def _room(found: Mapping[tuple[int, str], Mapping[str, Any]], worlds: Sequence[int]) -> str:
+    body = [
+        (_named(world), TITLES[setting], str(gains["best"]), _points(gains["success"]),
+         *(f"{100 * gains[kind]:+.1f}" for kind in KINDS), str(gains["seeds"]))
+        for (world, setting), gains in found.items()
+    ]  # fmt: skip
+    head = ("world", "setting", "best of seven", "success (%)", "looks ahead", "each seed's best",
+            "better of both", "each application's best", "seeds")  # fmt: skip
+    return f"""## What one who knows what comes gains
+
+Points above the one policy of the seven that is best over all seeds. *Looks ahead*: at each window it
+tries the seven on the true clients, delays and services of the next {room.WINDOWS_AHEAD} windows and
+takes the best; greedy, so not a bound. *Each seed's best*: the best of the seven, chosen anew for each
+run. *Each application's best*: as if every application could have the policy that suits it best and it
+did not matter to it what others get, which is too much.
+
+![Gain of a chooser that knows what comes, for each world that fits](room.png)
+
+{table(head, body)}
+
+{conclusion(found, worlds)}"""
+
+
+def conclusion(found: Mapping[tuple[int, str], Mapping[str, Any]], worlds: Sequence[int]) -> str:
+    """In words, from the figures."""
+    lines = []
+    for setting, title in TITLES.items():
+        gains = [found[world, setting]["windows"] for world in worlds if (world, setting) in found]
+        if not gains:
+            continue
+        ships = found.get((space.SHIPPED, setting))
+        beside = "" if ships is None else f"; as shipped {100 * ships['windows']:+.1f}"
+        some = sum(gain >= predicates.POINT for gain in gains)
+        span = f"{_points(min(gains))} to {_points(max(gains))} points"
+        middle = _points(float(np.median(gains)))
+        lines.append(
+            f"- {title}: {span}, median {middle}; a point and more in {some} of {len(gains)} worlds{beside}."
+        )
+    return "So one who knows what comes gains (better of both):\n\n" + "\n".join(lines)
+
+
+def _repeat() -> str:
+    return """## Repeat it
+
+```sh
+python -m edgewise_studies.calibration worlds --minutes 3   # again and again: it goes on
+python -m edgewise_studies.calibration room --minutes 3
+python -m edgewise_studies.calibration page
+```
+
+Rows: `worlds.csv` and `room.csv`, one for each world, setting, seed and policy, with success by
+application."""
+
+
+def _figure(found: Mapping[tuple[int, str], Mapping[str, Any]], worlds: Sequence[int]) -> Any:
+    order = (space.SHIPPED, *worlds)
+    with chart(
+        7.0, 4.0, "Gain of a chooser that knows what comes", "world", "points above the best static policy", 3
+    ) as (drawn, axes):
+        for shift, (setting, title) in enumerate(TITLES.items()):
+            known = [k for k, world in enumerate(order) if (world, setting) in found]
+            heights = [100 * found[order[k], setting]["windows"] for k in known]
+            axes.bar([k + 0.27 * (shift - 1) for k in known], heights, 0.25, label=title)
+        axes.axhline(1.0, color="#222222", linestyle=":", linewidth=1.0)
+        axes.set_xticks(range(len(order)), [_named(world) for world in order])
+    return drawn
