@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from edgewise import policies
+from edgewise.core.dispatch.policy import compiled
+from edgewise.errors import RunError
 from edgewise.policies.dispatch.meta import PAPER, Chosen
 from edgewise.seeds import only_validation_seeds
 from edgewise.sim.simulate import Simulation
@@ -39,6 +42,8 @@ def ahead(world: int, setting: str, seed: int) -> Row:
         made.append(Chosen(PAPER))
         return made[-1]
 
+    for name in PAPER:
+        compiled(policies.load("dispatch", name))  # once here, and not in each copy
     run, chosen = simulation_of(scenario, make, seed), list[int]()
     for start_s in np.arange(0.0, scenario.duration_s, scenario.window_s).tolist():
         far_s = min(start_s + WINDOWS_AHEAD * scenario.window_s, scenario.duration_s)
@@ -75,7 +80,7 @@ def _in_a_copy(run: Simulation, made: list[Chosen], index: int, start_s: float, 
         os.close(reading)
         os.waitpid(child, 0)
     if share < 0.0:
-        raise RuntimeError(f"the copy that tried {PAPER[index]} at {start_s:g} s ended early")
+        raise RunError(f"the copy that tried {PAPER[index]} at {start_s:g} s ended early")
     return float(share)
 
 
