@@ -11,7 +11,7 @@ LIVE = (
     "gateway",
 )  # fmt: skip
 """Verbs that need a live system, or are one."""
-RECORDED = "replay runs/recorded"
+RECORDED, LEFT = "replay runs/recorded", "report runs/live"
 
 NOT_RUN = {
     "reproduce": "takes minutes: tests/studies/test_every_reproduction.py runs each with one seed",
@@ -52,7 +52,7 @@ class Block(NamedTuple):
 
 def needs_a_system(command: str) -> bool:
     """Whether it is of a live system, or of what was recorded of one; a recording of a log needs none."""
-    return (command.split()[0] in LIVE and " --from " not in command) or command.startswith(RECORDED)
+    return (command.split()[0] in LIVE and " --from " not in command) or command.startswith((RECORDED, LEFT))
 
 
 def why_not(command: str) -> str:

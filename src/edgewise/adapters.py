@@ -168,7 +168,7 @@ def graphs_to_run(scenario: Scenario) -> GraphsToRun:
 def query_tables(
     scenario: Scenario, run: "SplitRun", sent_s: Floats, graph: Ints, predicted_s: float | None
 ) -> Tables:
-    """Columns of queries of split models."""
+    """Columns of queries of split models; a load that is NaN was not measured."""
     names = np.array([each.name for each in scenario.graphs])
     settled, open_ = run.settled().time_s, np.isnan(run.time_s)
     settled = settled[~np.isnan(settled)]
@@ -177,8 +177,8 @@ def query_tables(
         "mean_s": float(settled.mean()),
         "p99_s": float(np.quantile(settled, 0.99)),
         "predicted_s": predicted_s,
-        "link_load": run.link_load,
-        "server_load": run.server_load,
+        "link_load": None if np.isnan(run.link_load) else run.link_load,
+        "server_load": None if np.isnan(run.server_load) else run.server_load,
     }
     items = {"query": np.arange(sent_s.size), "graph": names[graph], "sent_s": sent_s}
     ended, end_s = pa.array(run.time_s, mask=open_), float(np.nanmax(sent_s + run.time_s))

@@ -23,6 +23,7 @@ from edgewise.adapters import (
 from edgewise.core.defer import Slots
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.guard import Decided, Guard
+from edgewise.core.holders import hold_records
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.orchestrate.core import OrchestrateCore, orchestrating
@@ -40,7 +41,7 @@ from edgewise.policies.split.forecast import predicted_s
 from edgewise.policies.split.policy import POLICIES
 from edgewise.sim.checkpoints import Checkpoints, ways_of
 from edgewise.sim.jobs import JobsPart, OtherWork
-from edgewise.sim.joint.loop import JointClock, hold_records
+from edgewise.sim.joint.loop import JointClock
 from edgewise.sim.joint.parts import (
     GraphsPart,
     PipelinesPart,

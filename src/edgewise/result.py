@@ -50,6 +50,7 @@ class Result:
         decision_s: of each policy the mean time of a decision on this machine, where it is measured.
         beside: results of other work that ran on the same nodes at the same time, by its kind.
         use: who used what, by the name of the table (`edgewise.report.use` explains each column).
+        live: of the run of a live system, from when to when it was, Unix time; empty where it was simulated.
     """
 
     scenario: Scenario
@@ -65,6 +66,7 @@ class Result:
     decision_s: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     beside: "Mapping[str, Result]" = field(default_factory=dict)
     use: Mapping[str, pa.Table] = field(default_factory=dict)
+    live: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def measures(self) -> tuple[Measure, ...]:
@@ -220,6 +222,7 @@ class Result:
                 "version": version("edgewise"),
                 "command": self.command,
                 "rival": self.rival,
+                **({"live": dict(self.live)} if self.live else {}),
                 "decided": as_json(self.all_decided),
                 "limits": {policy: [one.as_json() for one in found] for policy, found in self.limits.items()},
                 "decision_s": {policy: dict(found) for policy, found in self.decision_s.items()},

@@ -13,12 +13,22 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.dispatch.request_rules import CLOUD
+from edgewise.core.holders import (
+    DECIDED,
+    OTHER,
+    TOTAL,
+    Held,
+    Holders,
+    figures,
+    hold_records,
+    totals,
+)
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Resources
 from edgewise.model.work import INFERENCE, variant_holds
-from edgewise.sim.joint.loop import TOTAL, Held, Holders, JointClock, figures, hold_records, totals
+from edgewise.sim.joint.loop import JointClock
 from edgewise.sim.requests.state import worked_until
 
 if TYPE_CHECKING:
@@ -26,10 +36,7 @@ if TYPE_CHECKING:
     from edgewise.model.orchestration import System
     from edgewise.sim.requests.sites import RequestSites
 
-# Kind of work of who is not simulated; and what nodes are called where nobody tells them apart.
-OTHER, POOL = "other", "all nodes"
-# Whose reservations a decision makes.
-DECIDED = {"orchestrate": "services", "place": "pipelines", "defer": "jobs"}
+POOL = "all nodes"  # what they are called where nobody tells them apart
 Columns = Mapping[str, Any]
 
 

@@ -1,6 +1,7 @@
 """`campus-small` made short, live: all five kinds of work on one ledger of nodes, and one of them fails."""
 
 import asyncio
+import json
 import os
 import signal
 import threading
@@ -15,8 +16,11 @@ from running_system import System
 
 from edgewise import api
 from edgewise.config import load_scenario
+from edgewise.live_run import saved
+from edgewise.report.records import read_run
+from edgewise.result import report_beside
 from edgewise.runtime.clients.all_work import bring
-from edgewise.runtime.clients.recording import record
+from edgewise.runtime.clients.recording import BROUGHT, record
 from edgewise.workloads.services import simulated_services
 
 pytestmark = [
@@ -184,6 +188,63 @@ def test_all_kinds_share_nodes_one_fails_and_nothing_is_lost(system, tmp_path):
     again = api.replay(tmp_path / "recorded", fixed={"dispatch": "closest", "defer": "fifo"})
     assert {again.work, *again.beside} == set(recorded.spec.holds)
     assert len(again.beside["services"].items["outcome"]) == made.came["requests"]
+
+
+def columns(run):
+    return {
+        each.kind: (each.items.schema, each.windows.schema, [row.keys() for row in each.summary])
+        for each in (run, *run.beside)
+    }
+
+
+def test_its_records_are_those_of_a_simulation(system, tmp_path):
+    """After the other test: one report of both."""
+    figures = json.loads((system.folder / BROUGHT).read_text())["figures"]
+    live = read_run(saved(system.folder, tmp_path / "live"))
+    simulated = api.simulate(load_scenario("campus-small", CHANGES), {**CHOSEN}, [3]).save(
+        tmp_path / "simulated"
+    )
+    assert columns(live) == columns(read_run(simulated))
+    kinds = {each.kind: each for each in (live, *live.beside)}
+    assert set(kinds) == set(figures)
+
+    (streams,) = kinds["streams"].summary
+    counts = figures["streams"]
+    assert streams["queries"] == counts["ok"] + counts["failed"]  # who is refused sends none
+    assert streams["success"] == pytest.approx(counts["ok"] / streams["queries"], abs=0.02)
+    windows = kinds["streams"].windows
+    assert sum(windows["queries"].to_pylist()) == streams["queries"]
+    refused = [row["reason"] for row in kinds["streams"].items.to_pylist() if row["worker"] is None]
+    assert len(refused) == sum(windows["streams_refused"].to_pylist())
+    assert set(refused) <= {"every suitable worker is at capacity"}
+    (services,) = kinds["services"].summary
+    assert services["arrived"] == figures["services"]["came"]
+    assert services["in_time"] == pytest.approx(figures["services"]["ok"], abs=1)
+    assert services["forwarded_bytes"] + services["local_bytes"] > 0
+    (graphs,) = kinds["graphs"].summary
+    assert graphs["queries"] == figures["graphs"]["came"] and 0.0 < graphs["mean_s"] < 5.0
+    assert graphs["link_load"] is None
+    (pipeline,) = kinds["pipelines"].items.to_pylist()
+    assert pipeline["pipeline"] == "camera" and pipeline["frames"] > 0 and pipeline["migrations"] >= 1
+    (jobs,) = kinds["jobs"].summary
+    assert (jobs["jobs"], jobs["started"], jobs["ended"]) == (3, 3, 3) and jobs["moves"] >= 1
+
+    holds = live.use["holds"].to_pylist()
+    assert {"streams", "services", "graphs", "pipelines", "jobs", "gone", "total"} <= {
+        row["work"] for row in holds
+    }
+    (gone,) = [row for row in holds if row["work"] == "gone"]
+    assert gone["place"] == "hall-1" and gone["end_s"] - gone["start_s"] == pytest.approx(
+        UP_S - DOWN_S, abs=2.0
+    )
+    ends_s = {row["place"]: row["end_s"] for row in holds if row["work"] == "total"}
+    assert all(0.0 <= row["start_s"] < row["end_s"] <= ends_s[row["place"]] for row in holds)
+    assert live.use["delays"].num_rows
+
+    drawn = [{each.stem for each in (folder / "figures").iterdir()} for folder in (live.folder, simulated)]
+    assert all({"time-line-of-nodes", "services-late", "jobs-gantt"} <= each for each in drawn)
+    page = report_beside(live.folder, simulated, tmp_path / "both.html").read_text()
+    assert "live" in page and "simulated" in page
 
 
 def _state(system, name):

@@ -11,11 +11,11 @@ from edgewise import policies
 from edgewise.cli.standalone import read_tokens
 from edgewise.errors import EdgewiseError
 from edgewise.runtime import http
-from edgewise.runtime.faults import stream_number
 from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.needs import Book
 from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.records import stream_number
 from edgewise.runtime.serving import Listen, listen
 from edgewise.runtime.store import Store
 

@@ -190,8 +190,8 @@ def test_all_five_kinds_of_work_are_brought_recorded_and_replayed(tmp_path):
     shown = [
         line for block in blocks() if block.page == "tutorials/campus-live.md" for line in block.commands
     ]
-    first, load, record, down, replay = shown
-    assert [each.split()[0] for each in shown] == ["up", "load", "record", "down", "replay"]
+    first, load, record, down, report, replay = shown
+    assert [each.split()[0] for each in shown] == ["up", "load", "record", "down", "report", "replay"]
     with system(tmp_path, first.replace("campus-small", "short.yaml")) as (started, _):
         figures = edgewise(*shlex.split(load), folder=tmp_path)
         works = ("streams", "services", "graphs", "pipelines", "jobs")
@@ -201,6 +201,8 @@ def test_all_five_kinds_of_work_are_brought_recorded_and_replayed(tmp_path):
         assert "1 pipelines, 3 jobs" in edgewise(*shlex.split(record), folder=tmp_path)
         edgewise(*shlex.split(down), folder=tmp_path)
         assert started.wait(LONG_S) == 0
+    assert edgewise(*shlex.split(report), folder=tmp_path).strip() == "runs/live/records/report.html"
+    assert (tmp_path / "runs/live/records/jobs-items.parquet").is_file()
     said = edgewise(*shlex.split(replay), folder=tmp_path)
     assert "live, by its clients" in said and all(work in said for work in works)
     for other in ("orchestrate=none,autoscaler", "defer=fifo,horizon"):  # of the tutorial

@@ -8,10 +8,12 @@ import signal
 import pytest
 from running_system import System, infer, infer_until, open_stream, small_scenario, started
 
+from edgewise.live_run import live_run
 from edgewise.runtime.backends import LocalBackend
 
 pytestmark = pytest.mark.live
 KILLS = 18
+UNWRITTEN = 100  # queries in half a second, of a gateway with four streams
 HANG_S = 30.0  # a generous limit; recovery is reported, not asserted to the millisecond
 
 
@@ -52,6 +54,10 @@ def test_kill_9_at_random_moments_loses_nothing(system, record_property):
         return len(statuses), took
 
     queries, took = asyncio.run(run())
+    killed = sum(len(times) for name, times in took.items() if name.startswith("gateway"))
+    recorded = live_run(system.folder)
+    for table in (recorded.items, recorded.windows):
+        assert sum(table["ok"].to_pylist()) >= queries - killed * UNWRITTEN > 0
     longest = {name: round(max(times), 3) for name, times in took.items()}
     record_property("queries", queries)
     record_property("longest recovery, s", longest)

@@ -15,10 +15,10 @@ from naive_messages import Queries, Streams
 from naive_requests import Requests
 
 from edgewise.core.dispatch.events import ReplicaTold, RequestAgain, RequestArrived, RequestReturned, Send
+from edgewise.core.holders import TOTAL
 from edgewise.core.split import closed
 from edgewise.core.split.core import QueryArrived, QueryLost
 from edgewise.model.pipelines import network_of
-from edgewise.sim.joint.loop import TOTAL
 from edgewise.sim.requests.sites import RequestSites
 from edgewise.splitting import splitting
 from edgewise.workloads.deferrable import jobs_apart, jobs_of

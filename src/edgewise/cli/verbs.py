@@ -10,9 +10,10 @@ import typer
 
 from edgewise import api, config, policies, runs
 from edgewise.cli.commands import verbs
+from edgewise.cli.lasting import lasting
 from edgewise.cli.output import Json, answer, command, note, out, progress, show
 from edgewise.cli.results import show_result
-from edgewise.errors import EdgewiseError, RunError
+from edgewise.errors import EdgewiseError, RunError, extra
 from edgewise.model.ranges import seeds_of
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
@@ -165,24 +166,56 @@ def compare(
     epilog="Examples: edgewise report runs/three-tier-compare; edgewise report runs/before runs/after"
 )
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN [RUN]", help="A run folder, or two.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN [RUN]", help="A run folder or the state of a live system; or two."),
+    ],
     page: Annotated[
-        Path | None, typer.Option("--out", help="Of two runs: the page; else RUN-beside-RUN.html.")
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Of two runs: the page; else RUN-beside-RUN.html. Of a live system: the run folder.",
+        ),
+    ] = None,
+    last: Annotated[
+        float | None, lasting("Of a live system: what came in so many last seconds", least_s=1e-3)
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write figures and report.html of a run folder anew; of two, one page with both."""
+    """Write figures and report.html of a run folder anew; of two, one page with both.
+
+    Of a live system, which may be running, its records are written as a run folder first.
+    """
     if len(folders) > 2:
         raise RunError(
             f"edgewise report: {len(folders)} runs are given; name one, or two to see side by side"
         )
-    if len(folders) == 1 and page is not None:
+    alone_live = len(folders) == 1 and _is_live(folders[0])
+    if len(folders) == 1 and page is not None and not alone_live:
         raise RunError("--out: is the page of two runs; of one it is report.html in its folder")
-    first, *others = folders
-    written = report_beside(first, others[0], page) if others else rewritten(first)
+    if last is not None and not any(map(_is_live, folders)):
+        raise RunError("--last: is of live systems; a run folder is reported as a whole")
+    first, *others = [_recorded(each, page if alone_live else None, last) for each in folders]
+    if alone_live:
+        written = first / "report.html"
+    else:
+        written = report_beside(first, others[0], page) if others else rewritten(first)
     answer(
         {"report": str(written)}, as_json, lambda: out.print(str(written), soft_wrap=True, highlight=False)
     )
+
+
+def _is_live(folder: Path) -> bool:
+    return (folder / "state.sqlite").is_file()
+
+
+def _recorded(folder: Path, place: Path | None, last_s: float | None) -> Path:
+    """A run folder; of a live system its records are written as one."""
+    if not _is_live(folder):
+        return folder
+    with extra("live", "records of a live system"):
+        from edgewise import live_run
+    return live_run.saved(folder, place, last_s)
 
 
 @app.command(epilog="Example: edgewise scenarios")

@@ -119,7 +119,11 @@ def _about(run: RecordedRun, limits: Sequence[Mapping[str, Any]]) -> dict[str, s
             f": {', '.join(works)}" if "Simulated" not in found else ""
         )
     command = manifest["command"]
-    found["Seeds"] = _seeds(manifest["seeds"])
+    if "live" in manifest:
+        found["Live"] = words.lived(manifest["live"])
+        found.pop("Simulated", None)
+    else:
+        found["Seeds"] = _seeds(manifest["seeds"])
     found["Version"] = str(manifest["version"])
     found["Command"] = " ".join(map(str, command)) if isinstance(command, list) else str(command)
     return {name: value for name, value in found.items() if value}

@@ -109,8 +109,8 @@ queries           int    queries sent
 mean_s            float  mean time from sending to the answer, seconds, without the first tenth
 p99_s             float  99 % quantile of these times, seconds
 predicted_s       float? their mean by the plan's formula, seconds; null where there is none
-link_load         float  share of the run that tensors of these queries took on the busiest of their links
-server_load       float  share of the run in which servers were busy, mean over them
+link_load         float? share of the run that these tensors took on the busiest link; null if unknown
+server_load       float? share of the run in which servers were busy, mean over them; null where not measured
 """
 
 _JOBS = """

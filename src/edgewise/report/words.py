@@ -1,7 +1,9 @@
 """What a run was and what came of it, in sentences for people: verdict, scenario, hardware and policies."""
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -148,6 +150,14 @@ def scenario(loaded: Scenario) -> dict[str, str]:
     """What is there, and on what."""
     lasts = f"It lasts {seconds(loaded.duration_s)}."
     return {"Scenario": f"{loaded.description} {lasts}".strip(), "Hardware": hardware(loaded)}
+
+
+def lived(live: Mapping[str, Any]) -> str:
+    """From when to when a live run was, and what it begins with."""
+    since, until = (
+        time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(live[at])) for at in ("since_s", "until_s")
+    )
+    return f"from {since} to {until}, since {live['why']}; nothing is simulated"
 
 
 def policies(decided: ByPolicy, labels: Sequence[str]) -> list[str]:

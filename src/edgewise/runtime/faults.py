@@ -3,25 +3,20 @@
 Every guard of a running system is made here, so that a policy that raises, answers what cannot be done, or
 exceeds its budget is recorded alike for all decisions. A policy that ships is asked in a thread of its own
 (`Limited`), any other decides in a process of its own (`runtime.apart`): however long it takes, we go on.
-
-Also in the store: streams and requests, which are open, and what came, for `edgewise record`.
 """
 
-import json
 import logging
 import queue
-import secrets
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from edgewise.core.guard import LATE, Caller, Guard, Resting, at_once
 from edgewise.runtime import clock
-from edgewise.runtime.sqlite import Database, telling
+from edgewise.runtime.sqlite import Database
 
 log = logging.getLogger("edgewise.policies")
 INSTEAD = {
@@ -205,156 +200,3 @@ def _answer(
             answers.put((question(), None))
         except Exception as error:  # see the module
             answers.put((None, error))
-
-
-class Request(NamedTuple):
-    """A request of a service as it came: Unix time, site of its gateway, service, time it had, payload."""
-
-    at_s: float
-    site: str
-    service: str
-    deadline_s: float
-    size_bytes: float
-
-
-@dataclass(frozen=True, slots=True)
-class OpenStream:
-    """A stream as it was accepted, and the worker it was bound to last.
-
-    `key` is what a gateway finds it by when its clients state no number, `owner` the client who opened it.
-    """
-
-    id: int
-    needs: dict[str, Any]
-    key: tuple[str | None, ...] | None
-    opened_s: float
-    worker: str | None
-    owner: str = ""
-
-
-def stream_number() -> int:
-    """A new stream's number: nobody can guess it, and every reader of JSON can hold it."""
-    return secrets.randbelow(2**53 - 1) + 1
-
-
-class TrafficStore(FaultStore):
-    """The part of a store that gateways write."""
-
-    def open_stream(
-        self, gateway: str, needs: dict[str, Any], key: Sequence[str | None] | None, owner: str = ""
-    ) -> int:
-        """Keep a stream until it is closed; once this returns it survives every process.
-
-        Returns:
-            its number, unique over all gateways.
-        """
-        number, stated = stream_number(), None if key is None else json.dumps(list(key))
-        self.run(
-            "INSERT INTO stream (id, gateway, needs, key, opened_s, owner) VALUES (?, ?, ?, ?, ?, ?)",
-            (number, gateway, json.dumps(needs), stated, clock.unix_s(), owner),
-        )
-        return number
-
-    def close_stream(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
-        """A stream ended."""
-        self.run(
-            "UPDATE stream SET closed_s = ?, worker = ?, outcome = ? WHERE id = ?",
-            (clock.unix_s(), worker, json.dumps(outcome), stream_id),
-        )
-
-    def note_requests(self, rows: Sequence[Request]) -> None:
-        """Keep requests of services that came, for `edgewise record`."""
-        with self.at_once():
-            self.run_for_each(
-                "INSERT INTO request (at_s, site, service, deadline_s, size_bytes) VALUES (?, ?, ?, ?, ?)",
-                rows,
-            )
-
-    def note_answers(self, rows: Iterable[tuple[str, int, int]]) -> None:
-        """Add answers of services: whose, how many, and their bytes together."""
-        with self.at_once():
-            self.run_for_each(
-                "INSERT INTO answer VALUES (?, ?, ?) ON CONFLICT (service) DO UPDATE SET"
-                " answers = answers + excluded.answers, size_bytes = size_bytes + excluded.size_bytes",
-                rows,
-            )
-
-    def answer_bytes(self) -> dict[str, float]:
-        """Mean size of the answers of each service that gave any."""
-        return dict(self.rows("SELECT service, size_bytes / answers FROM answer WHERE answers > 0"))
-
-    def requests(self, since_s: float = 0.0) -> list[Request]:
-        """Requests that came since then, oldest first."""
-        columns = ", ".join(Request._fields)
-        found = self.rows(f"SELECT {columns} FROM request WHERE at_s >= ? ORDER BY at_s", (since_s,))
-        return [Request(*row) for row in found]
-
-    def purge(self, table: str, most: int) -> None:
-        """Forget rows of a table, "request" or "fault", but for the latest `most`."""
-        self.run(f"DELETE FROM {table} WHERE id <= (SELECT MAX(id) FROM {table}) - ?", (most,))
-
-    def purge_streams(self, most: int, before_s: float, at_once: int = 5_000) -> int:
-        """Forget closed streams, but for the latest `most` and what was closed since `before_s`.
-
-        Streams of gateways that the system no longer has are closed first.
-
-        Args:
-            at_once: more are left for the next call.
-        Returns:
-            how many were forgotten.
-        """
-        gone = json.dumps({"reason": "its gateway is no longer there"})
-        self.run(
-            "UPDATE stream SET closed_s = ?, outcome = ? WHERE closed_s IS NULL AND gateway NOT IN"
-            " (SELECT name FROM process WHERE wanted OR handle IS NOT NULL)",
-            (clock.unix_s(), gone),
-        )
-        forgotten = self.run(
-            "DELETE FROM stream WHERE id IN (SELECT id FROM stream WHERE closed_s IS NOT NULL AND"
-            " (id NOT IN (SELECT id FROM stream ORDER BY opened_s DESC LIMIT ?) OR closed_s < ?)"
-            " ORDER BY opened_s LIMIT ?)",
-            (most, before_s, at_once),
-        ).rowcount
-        if forgotten:
-            with telling(self.file):
-                self._db.executescript("PRAGMA incremental_vacuum")  # `execute` frees one page
-        return forgotten
-
-    def streams_open(self) -> int:
-        """How many are open."""
-        return int(self.rows("SELECT COUNT(*) FROM stream WHERE closed_s IS NULL")[0][0])
-
-    def open_streams(self, gateway: str) -> list[OpenStream]:
-        """The streams that a gateway accepted and nobody closed, oldest first."""
-        rows = self.rows(
-            "SELECT id, needs, key, opened_s, worker, owner FROM stream"
-            " WHERE gateway = ? AND closed_s IS NULL ORDER BY opened_s",
-            (gateway,),
-        )
-        return [
-            OpenStream(number, json.loads(needs), tuple(json.loads(key)) if key else None, *rest)
-            for number, needs, key, *rest in rows
-        ]
-
-    def bind(self, workers: Mapping[int, str | None]) -> None:
-        """Note which worker each of these open streams is bound to."""
-        with self.at_once():
-            self.run_for_each(
-                "UPDATE stream SET worker = ? WHERE id = ? AND closed_s IS NULL",
-                [(worker, number) for number, worker in workers.items()],
-            )
-
-    def streams(self, most: int = 10_000) -> list[dict[str, Any]]:
-        """The latest streams, open and closed, oldest first; `closed_s` is None for open ones."""
-        rows = self.rows(
-            "SELECT id, gateway, needs, opened_s, closed_s, worker, outcome FROM"
-            " (SELECT * FROM stream ORDER BY opened_s DESC LIMIT ?) ORDER BY opened_s",
-            (most,),
-        )
-        return [
-            {
-                "stream": number, "gateway": gateway, **json.loads(needs), "opened_s": opened_s,
-                "closed_s": closed_s, "worker": worker, **(json.loads(outcome) if outcome else {}),
-            }
-            for number, gateway, needs, opened_s, closed_s, worker, outcome in rows
-        ]  # fmt: skip

@@ -26,7 +26,8 @@ from edgewise.core.dispatch.requests import RequestCore
 from edgewise.runtime import clock
 from edgewise.runtime.faults import Faults
 from edgewise.runtime.gateway.forwarding import Upstream
-from edgewise.runtime.gateway.session import OUTCOMES, UNKNOWN, Session
+from edgewise.runtime.gateway.served import OUTCOMES
+from edgewise.runtime.gateway.session import UNKNOWN, Session
 from edgewise.runtime.http import Response
 from edgewise.runtime.protocol.triton import Statistics
 from edgewise.runtime.store import Running

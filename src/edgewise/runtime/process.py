@@ -33,13 +33,13 @@ from edgewise.runtime.compiling import try_out_here
 from edgewise.runtime.controller import jobs
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.controller.plan import DATABASE, SCENARIO
-from edgewise.runtime.faults import Request
 from edgewise.runtime.gateway import split
 from edgewise.runtime.gateway.forwarding import Ways
 from edgewise.runtime.gateway.gateway import Gateway, Patience
 from edgewise.runtime.gateway.needs import Book, StreamRules
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.gateway.writing import Writing
 from edgewise.runtime.logs import SaidOnce, last_words, log_json
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
@@ -223,7 +223,7 @@ class Following:
 
     def __init__(self, gateway: Gateway, store: SteadyStore, places: dict[str, tuple[str, str]]) -> None:
         self.gateway, self.store, self._places = gateway, store, places
-        self._bound: dict[int, int] = {}
+        self._writing = Writing(gateway, store)
         self._going_on = SaidOnce(log, "store")
 
     async def keep(self, period_s: float = 0.25) -> None:
@@ -233,13 +233,11 @@ class Following:
             await asyncio.sleep(period_s)
 
     def step(self) -> None:
-        """Follow the workers that moved, and note the streams that did."""
+        """Follow the workers that moved, and write down what the gateway did."""
         self.store.settle()
         with self._going_on():
             self._follow()
-            self._note()
-            self._note_requests()
-            self.store.note_faults(self.gateway.session.faults.drain())
+            self._writing.step()
 
     def _follow(self) -> None:
         names, elsewhere = self.gateway.session.world.worker_names, self.gateway.book.moves()
@@ -254,26 +252,6 @@ class Following:
                 if name not in elsewhere:  # an operator gave it an address of its own
                     self.gateway.move(names.index(name), *place, self.store.secret("parts"))
                     log.info("worker followed", extra={"worker": name, "url": place[0]})
-
-    def _note(self) -> None:
-        names, bound = self.gateway.session.world.worker_names, self.gateway.session.core.bindings
-        if bound == self._bound:
-            return
-        changed = {s for s, w in bound.items() if self._bound.get(s) != w} | self._bound.keys() - bound.keys()
-        self.store.bind({s: names[bound[s]] if s in bound else None for s in changed})
-        self._bound = dict(bound)
-
-    def _note_requests(self) -> None:
-        services = self.gateway.services
-        queues = [group.came for group in self.gateway.splits] + ([services.came] if services else [])
-        site = str(self.gateway.site)
-        if came := [Request(at_s, site, *rest) for queue in queues for at_s, rest in queue]:
-            self.store.note_requests(came)
-            for queue in queues:  # only now: where the store is held, they are written the next time
-                queue.clear()
-        if services is not None and services.answered:
-            self.store.note_answers((name, *sums) for name, sums in services.answered.items())
-            services.answered = {}
 
 
 def _front(folder: Path, process: Process, store: Store, bodies_bytes: float) -> Listen:

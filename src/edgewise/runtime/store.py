@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from edgewise.runtime import clock
-from edgewise.runtime.faults import FAULTS, TrafficStore
+from edgewise.runtime.faults import FAULTS
+from edgewise.runtime.records import HELD_NOW, RECORDS, RecordStore
 from edgewise.runtime.sqlite import StoreError, open_copy
 
 SCHEMA = """
@@ -28,24 +29,13 @@ CREATE TABLE IF NOT EXISTS process (
 );
 CREATE TABLE IF NOT EXISTS successor (name TEXT PRIMARY KEY, process TEXT NOT NULL, handle TEXT);
 CREATE TABLE IF NOT EXISTS retired (handle TEXT PRIMARY KEY, port INTEGER NOT NULL, since_s REAL);
-CREATE TABLE IF NOT EXISTS stream (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, gateway TEXT NOT NULL, needs TEXT NOT NULL, key TEXT,
-    opened_s REAL NOT NULL, closed_s REAL, worker TEXT, outcome TEXT, owner TEXT NOT NULL DEFAULT ''
-);
-CREATE TABLE IF NOT EXISTS request (
-    id INTEGER PRIMARY KEY, at_s REAL NOT NULL, site TEXT NOT NULL, service TEXT NOT NULL,
-    deadline_s REAL NOT NULL, size_bytes REAL NOT NULL
-);
-CREATE TABLE IF NOT EXISTS answer (
-    service TEXT PRIMARY KEY, answers INTEGER NOT NULL, size_bytes REAL NOT NULL
-);
-CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NULL;
 """
 DATABASE = "state.sqlite"  # in the folder of a live system
 MOST_CHANGES = 1000  # of nodes, that are kept
 # Settings. By decision the name of who decides, and of who watches; switches of them that are under way.
 POLICIES, SHADOWS, OPERATIONS = "policies", "shadows", "operations"
 ENDED = "ended"  # whether the system has come to its end; false from its controller's start on
+RUN = "run"  # when the latest began and ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +99,14 @@ class Running:
         return self.process.pooled and not self.process.wanted and self.handle is None
 
 
-class Store(TrafficStore):
+class Store(RecordStore):
     """The state of one live system, see `Database`."""
 
-    SCHEMA = SCHEMA + FAULTS
+    SCHEMA = SCHEMA + FAULTS + RECORDS
 
     def __init__(self, file: Path) -> None:
         super().__init__(file)
-        if not self.rows("SELECT 1 FROM pragma_table_info('stream') WHERE name = 'owner'"):  # of before
-            self.run("ALTER TABLE stream ADD COLUMN owner TEXT NOT NULL DEFAULT ''")
+        self.add_columns()
         if self.exposed:
             self.put("exposed", True)  # until `replace_exposed`
 
@@ -177,8 +166,22 @@ class Store(TrafficStore):
         """Whether the system came to its end, or was never started: nothing that it decided goes on."""
         return bool(self.get(ENDED, True))
 
+    def begin_run(self) -> None:
+        """Its controller starts: where the system had come to its end, or never began, a new run begins."""
+        if self.ended():
+            self.put(RUN, {"began_s": clock.unix_s(), "ended_s": None})
+            self.put(HELD_NOW, [])
+        self.put(ENDED, False)
+
+    def run_times_s(self) -> tuple[float, float | None]:
+        """When the latest run began, and when it ended, if it has; Unix time."""
+        found = self.get(RUN) or {"began_s": self.get("began_s", 0.0), "ended_s": None}
+        return float(found["began_s"]), found["ended_s"]
+
     def end(self) -> None:
         """The system has come to its end."""
+        if not self.ended():
+            self.put(RUN, {"began_s": self.run_times_s()[0], "ended_s": clock.unix_s()})
         self.put(OPERATIONS, [])
         self.put(ENDED, True)
 

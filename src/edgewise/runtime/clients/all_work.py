@@ -65,6 +65,8 @@ class Brought:
         figures: by kind of work, how much came, and what became of it.
         median_s: of answers that came in time or late.
         sources: by source, how many queries came of all of them, and what became of these.
+        began_s: when the scenario's time began, Unix time.
+        waited: share of the time that processes could have run in which they waited to.
         busy: why all this says more about the machine than about the system; None where it does not.
     """
 
@@ -72,6 +74,8 @@ class Brought:
     figures: dict[str, dict[str, int]] = field(default_factory=dict)
     median_s: dict[str, float] = field(default_factory=dict)
     sources: dict[str, dict[str, int]] = field(default_factory=dict)
+    began_s: float = 0.0
+    waited: float = 0.0
     busy: str | None = None
 
 
@@ -88,8 +92,8 @@ def bring(state: Path, seed: int = 0) -> Brought:
     clients = at_sites(store, [site.name for site in scenario.topology.sites])
     bringing, running = _Bringing(scenario, clients, operator(store), seed), store.processes()
     store.close()
-    found, busy = measured("load", running, [*clients, bringing.controller], bringing.all())
-    found.busy = busy
+    found, machine = measured("load", running, [*clients, bringing.controller], bringing.all())
+    found.busy, found.waited = machine.busy, machine.waited
     private.write_file(state / BROUGHT, msgspec.json.encode(found))
     return found
 
@@ -125,6 +129,7 @@ class _Bringing:
         self._unprepared -= 1
         if self._unprepared == 0:
             self._began_s, self._began = clock.monotonic_s(), clock.unix_s()
+            self.found.began_s = self._began
             self._prepared.set()
         await self._prepared.wait()
 

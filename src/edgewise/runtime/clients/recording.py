@@ -26,8 +26,9 @@ from edgewise.runtime.controller.books import JobBook, KeptPipeline, PipelineBoo
 from edgewise.runtime.controller.jobs import SLOT_S
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import SCENARIO
-from edgewise.runtime.faults import Fault, Request
+from edgewise.runtime.faults import Fault
 from edgewise.runtime.reaching import store_of
+from edgewise.runtime.records import Request
 from edgewise.runtime.store import Store
 from edgewise.workloads.generate import read_streams_csv
 from edgewise.workloads.services import COLUMNS as REQUEST_COLUMNS
@@ -356,4 +357,5 @@ def play(state: Path, folder: Path, seed: int = 0) -> tuple[list[StreamSeen], st
         queries = {task: await zeros(clients[0], task) for task in {stream.task for stream in streams}}
         return await Traffic(streams, clients, sites, lambda stream: queries[stream.task], seed).play()
 
-    return measured("replay", running, clients, played())
+    seen, machine = measured("replay", running, clients, played())
+    return seen, machine.busy

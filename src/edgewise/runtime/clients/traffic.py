@@ -21,7 +21,7 @@ from edgewise.model.services import services_of
 from edgewise.model.work import Stream
 from edgewise.runtime import clock, http
 from edgewise.runtime.controller.plan import SCENARIO
-from edgewise.runtime.metrics import watched
+from edgewise.runtime.metrics import Watched, watched
 from edgewise.runtime.protocol.messages import DEADLINE, STREAM, InferRequest, encode_request
 from edgewise.runtime.protocol.tensors import DTYPES
 from edgewise.runtime.reaching import client_to, store_of
@@ -45,8 +45,8 @@ def at_sites(store: Store, sites: Iterable[str]) -> list[http.Client]:
 
 def measured(
     what: str, running: Sequence[Running], clients: Iterable[http.Client], work: Coroutine[Any, Any, T]
-) -> tuple[T, str | None]:
-    """What clients saw, and why that says more about the machine than about the system, if it does.
+) -> tuple[T, Watched]:
+    """What clients saw, and whether that says more about the machine than about the system.
 
     Args:
         what: they do, for messages.
@@ -56,12 +56,12 @@ def measured(
         RunError: the system does not answer.
     """
 
-    async def watch() -> tuple[T, str | None]:
+    async def watch() -> tuple[T, Watched]:
         async with watched(running) as machine:
             found = await work
         for client in clients:
             client.close()
-        return found, machine.busy
+        return found, machine
 
     try:
         return asyncio.run(watch())
@@ -289,7 +289,8 @@ def load(
     running, loaded = store.processes(), Loaded(deadline_s)
     store.close()
     times_s = poisson_s(rate_qps, seconds, seed, LOAD)
-    _, loaded.busy = measured("load", running, clients, _load(clients, service, times_s, loaded))
+    _, machine = measured("load", running, clients, _load(clients, service, times_s, loaded))
+    loaded.busy = machine.busy
     return loaded
 
 

@@ -34,6 +34,7 @@ from edgewise.runtime import clock, http
 from edgewise.runtime.backends import Backend
 from edgewise.runtime.controller import upkeep
 from edgewise.runtime.controller.health import Health
+from edgewise.runtime.controller.holds import LiveHolds
 from edgewise.runtime.controller.home import home
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
@@ -52,7 +53,7 @@ from edgewise.runtime.reaching import client_to
 from edgewise.runtime.serving import Listen, listen, run, when_told
 from edgewise.runtime.sqlite import StoreError, keep_copy
 from edgewise.runtime.steady import SteadyStore
-from edgewise.runtime.store import ENDED, Process, Running
+from edgewise.runtime.store import Process, Running
 
 log = logging.getLogger("edgewise.controller")
 LONGEST_WAIT_S = 5.0
@@ -75,6 +76,7 @@ class Controller:
         self.jobs = LiveJobs(plane)
         self.replicas = Replicas(plane, self._gateways, lambda handle: handle in self._asked_s)
         self.pipelines = LivePipelines(plane)
+        self.holds = LiveHolds(plane, self.pipelines)
         self.here = {each.decision: each for each in (self.replicas, self.pipelines, self.jobs)}
         self.switching = Switching(store, self.replicas, self.here, self._answer)
         self.ending = asyncio.Event()
@@ -377,7 +379,7 @@ async def _run(controller: Controller) -> None:
     work = (
         controller.keep(), controller.check(), controller.rolling.keep(), controller.jobs.keep(),
         controller.replicas.keep(), controller.pipelines.keep(), upkeep.keep(store, controller.jobs),
-        controller.keep_copies(),
+        controller.keep_copies(), controller.holds.keep(),
     )  # fmt: skip
     chores = [asyncio.create_task(each) for each in work]
     done, _ = await asyncio.wait(chores, return_when=asyncio.FIRST_COMPLETED)
@@ -388,6 +390,8 @@ async def _run(controller: Controller) -> None:
     await controller.jobs.end()
     controller.pipelines.close()
     if controller.ending.is_set():
+        with suppress(StoreError):
+            controller.holds.end(clock.unix_s())
         store.end()
     await listening.close(0.5)
 
@@ -404,6 +408,6 @@ def main(folder: Path, backend: Backend, handle: str | None = None) -> None:
     store = SteadyStore(folder / DATABASE)
     store.put("began_s", store.get("began_s", clock.unix_s()))
     store.put("controller_handle", handle)
-    store.put(ENDED, False)
+    store.begin_run()
     run(_run(Controller(store, backend)))
     store.close()

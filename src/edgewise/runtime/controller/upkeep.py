@@ -1,4 +1,4 @@
-"""What a live system leaves behind stays bounded: closed streams, ended jobs, logs, and what jobs write.
+"""What a live system leaves behind stays bounded: records, closed streams, ended jobs, logs, what jobs write.
 
 Rows of what is open are never touched. A log is begun anew when it is large; the process that writes it goes
 on in the same file, so what it writes between the copy and the cut is lost.
@@ -17,6 +17,7 @@ log = logging.getLogger("edgewise.upkeep")
 OLDEST_S = 30 * 86400.0  # of rows and of logs
 MOST_STREAMS, MOST_JOBS = 50_000, 5_000  # that are closed or have ended; the latest are kept
 MOST_REQUESTS, MOST_FAULTS = 200_000, 10_000  # that can be recorded
+MOST_WINDOWS, MOST_SPANS = 20_000, 100_000  # of gateways; in which somebody held something
 LOG_BYTES, LOGS = 10 * 2**20, 3  # of a process's log, and how many of them, the present one included
 OUTPUT_BYTES, OUTPUTS = 64 * 2**20, 2  # the same of what a job writes
 
@@ -38,6 +39,8 @@ def forget(
     store.purge_streams(streams, now_s - OLDEST_S)
     store.purge("request", MOST_REQUESTS)
     store.purge("fault", MOST_FAULTS)
+    store.purge("stream_window", MOST_WINDOWS)
+    store.purge("hold", MOST_SPANS)
     jobs.forget(kept, now_s - OLDEST_S)
 
 

@@ -179,7 +179,6 @@ def explain(reason: str, targets: Sequence[Upstream]) -> str:
 PASSED = ("content-type", "inference-header-content-length", *TRACE)
 DROPPED = ("content-length", "connection", "transfer-encoding", "keep-alive")
 LONGEST_S = 600.0  # nobody is waited for longer
-OUTCOME = ("queries", "ok", "failed", "rejected", "excess", "delay_mean_s", "reason")
 LOST = (502, 503)  # answers of a worker that cannot serve; its queries go elsewhere
 LARGE_JSON_BYTES = 64 * 2**10  # parameters are not written into larger JSON
 _COUNTS = msgspec.json.Decoder(Sojourns)

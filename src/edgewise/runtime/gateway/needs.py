@@ -16,8 +16,8 @@ from edgewise.model.grammar.scenario import BUDGETS_S, BudgetsSpec
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
 from edgewise.runtime import clock
-from edgewise.runtime.faults import OpenStream, stream_number
 from edgewise.runtime.protocol.messages import DEADLINE, number, text
+from edgewise.runtime.records import OpenStream, stream_number
 from edgewise.runtime.sqlite import LEAST_PAUSE_S, WAIT_S, StoreError
 from edgewise.runtime.store import Store
 

@@ -46,6 +46,7 @@ from edgewise.runtime.store import Running
 
 log = logging.getLogger("edgewise.dispatching")
 MOST_UNKEPT = 10_000  # requests, where nobody keeps them
+Over = tuple[float, tuple[str, float, int, str | None, float, str]]
 DROPPED = (409, 429, 503, 504)  # not worked on, for lack of time or room
 
 
@@ -64,7 +65,9 @@ class ServiceRequests:
         token: that replicas want to see.
         emulated: whether a request has passed its way there when it is sent on.
     Attributes:
-        came: the latest requests, for whoever keeps them: Unix time, and service, time they had, payload.
+        over: the latest requests that are, for whoever keeps them: Unix time, and the rest of a `Request`
+            after its site.
+        stations: the cloud's cluster, then nodes.
         answered: since then, of each service how many answers, and their bytes together.
     """
 
@@ -78,13 +81,16 @@ class ServiceRequests:
     token: str | None = field(default=None, repr=False)
     emulated: bool = False
     numbers: Iterator[int] = field(default_factory=itertools.count)
-    came: deque[tuple[float, tuple[str, float, int]]] = field(
-        default_factory=lambda: deque(maxlen=MOST_UNKEPT)
-    )
+    over: deque[Over] = field(default_factory=lambda: deque(maxlen=MOST_UNKEPT))
     answered: dict[str, tuple[int, int]] = field(default_factory=dict)
+    stations: tuple[str, ...] = field(init=False)
     _targets: dict[str, Upstream] = field(default_factory=dict)
     _told: dict[str, tuple[bool, bool]] = field(default_factory=dict)  # of workers: wanted, and up
     _turns: dict[int, asyncio.Future[None]] = field(default_factory=dict)  # of requests that wait
+
+    def __post_init__(self) -> None:
+        services = self.core.services
+        self.stations = (services.spec.cloud, *services.nodes)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -220,7 +226,8 @@ class RequestWork:
         self._core, self._session = services.core, services.session
         self._stated_s = LONGEST_S
         self._name = ""
-        self._entered = False
+        self._station: int | None = None  # that it was sent to last
+        self._entered = self._came = False
         self._said: RequestCommand | None = None  # what is to be done; None: it did not come yet, or is over
 
     async def choose(self, query: LiveQuery) -> Destination | http.Response:
@@ -247,7 +254,7 @@ class RequestWork:
         services, headers = self._services, self._request.headers
         services.note_workers()
         stated_s = in_header(headers, DEADLINE, float(self._core.services.deadline_s[self._service]))
-        self._stated_s = min(stated_s, remaining_s(headers), LONGEST_S)
+        self._stated_s, self._came = min(stated_s, remaining_s(headers), LONGEST_S), True
         query.expires_s = query.received_s + self._stated_s
         query.headers |= {PRIORITY: headers[PRIORITY]} if PRIORITY in headers else {}
         who = self._request.client, self._service, self._number
@@ -260,8 +267,6 @@ class RequestWork:
             return refused
         services.note_workers()
         until_s = self._now() + query.expires_s - clock.monotonic_s()
-        came = services.names[self._service], self._stated_s, len(query.body)
-        services.came.append((clock.unix_s(), came))
         what = self._number, self._service, until_s, len(query.body)
         self._said = self._tell(RequestArrived(self._now(), *what))
         return None
@@ -291,13 +296,23 @@ class RequestWork:
             self._services.left(self._request.client, self._service, self._number)
         if isinstance(self._said, Wait):  # its client left it while it was kept
             self._core.handle(RequestEnded(self._now(), self._number))
+        took_s, served = clock.monotonic_s() - self._request.received_s, False
         if answer is not None and answer.status == 200:
+            served = True
             name = self._services.names[self._service]
             answers, size_bytes = self._services.answered.get(name, (0, 0))
             self._services.answered[name] = answers + 1, size_bytes + len(answer.body)
-            self._services.metrics.delays[self._service].observe(
-                clock.monotonic_s() - self._request.received_s
-            )
+            self._services.metrics.delays[self._service].observe(took_s)
+        if self._came:
+            self._keep(took_s, served)
+
+    def _keep(self, took_s: float, served: bool) -> None:
+        """Write down what became of it."""
+        services, end_s, station = self._services, clock.unix_s(), self._station
+        outcome = "dropped" if not served else "in_time" if took_s <= self._stated_s else "late"
+        what = services.names[self._service], self._stated_s, len(self._request.body)
+        where = None if station is None else services.stations[station]
+        services.over.append((end_s - took_s, (*what, where, end_s, outcome)))
 
     def _tell(self, event: RequestArrived | RequestAgain | RequestReturned) -> RequestCommand | None:
         """What is to be done with it; None: it is over."""
@@ -305,7 +320,7 @@ class RequestWork:
 
     def _at(self, name: str, query: LiveQuery) -> Destination:
         core, services = self._core, self._services
-        station = core.replicas[name].station
+        station = self._station = core.replicas[name].station
         self._name, query.began_s = name, clock.monotonic_s()
         query.reserve_s = core.reserve_s(self._number, there=not services.emulated)
         if name in services.shared:

@@ -7,8 +7,9 @@ with the same columns, to which this adds `excess`.
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core import grants
 from edgewise.core.dispatch import events
 from edgewise.core.dispatch.events import Command, Event
-from edgewise.core.dispatch.policing import Bucket, Buckets
+from edgewise.core.dispatch.policing import Buckets
 from edgewise.core.dispatch.policy import DispatchPolicy
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.guard import Guard, Strict
@@ -30,33 +31,10 @@ from edgewise.runtime.faults import Faults
 from edgewise.runtime.gateway import demand
 from edgewise.runtime.gateway.demand import Demand
 from edgewise.runtime.gateway.needs import RULES, StreamRules
+from edgewise.runtime.gateway.served import Served
+from edgewise.runtime.gateway.tally import StreamTally
 
-OUTCOMES = ("ok", "failed", "rejected", "excess")
 UNKNOWN = "(unknown)"  # every task that no worker implements
-
-
-@dataclass(slots=True)
-class Served:
-    """What became of one stream's queries.
-
-    Attributes:
-        owner: the client who opened it, see `http.HttpRequest`.
-        reason: why it was refused, or why it was closed, where its client did not.
-        final: its refusal stands; it is closed.
-        counts: queries by outcome; "excess" are those beyond its declared rate, in no other figure.
-    """
-
-    stream: Stream
-    bucket: Bucket
-    owner: str = ""
-    close_s: float | None = None
-    worker: int | None = None
-    reason: str | None = None
-    final: bool = False
-    counts: Counter[str] = field(default_factory=Counter)
-    answered: int = 0
-    delay_sum_s: float = 0.0
-    delay_max_s: float = 0.0
 
 
 class Session:
@@ -73,6 +51,7 @@ class Session:
     Attributes:
         faults: of the policies that decide in this process.
         totals: queries by task and outcome.
+        tally: the same and more, window by window.
         requests_qps: (W,) normalised load of requests of services, as measured; streams reserve theirs.
     """
 
@@ -93,6 +72,8 @@ class Session:
         self.core = DispatchCore(world, policy, seed, retry_refused=rules.retry_refused, guard=guard)
         self.served: dict[int, Served] = {}
         self.totals: Counter[tuple[str, str]] = Counter()
+        self.tally = StreamTally(rules.window_s)
+        self._unnoted: dict[int, None] = {}  # streams that had queries since their outcome was noted
         self._buckets = Buckets(rules.burst)
         self._tasks = frozenset(world.task_names)
         self._here = [Sojourns.none() for _ in range(world.workers)]  # as seen from here
@@ -123,11 +104,27 @@ class Session:
         commands = self.core.handle(events.StreamClosed(now_s, stream_id))
         served = self.served[stream_id]
         served.close_s, served.reason = now_s, reason or served.reason
+        self._unnoted.pop(stream_id, None)
         self._buckets.closed(_kind(served.stream), served.bucket, now_s)
         self._closed.append(stream_id)
         if len(self._closed) > self.rules.keep_closed:
-            del self.served[self._closed.popleft()]
+            gone = self._closed.popleft()
+            del self.served[gone]
+            self._unnoted.pop(gone, None)
         return commands
+
+    def outcome(self, stream_id: int) -> dict[str, Any]:
+        """What became so far of a stream's queries, as the store keeps it."""
+        return self.served[stream_id].outcome(self.stream_record(stream_id))
+
+    def outcomes(self, most: int) -> dict[int, dict[str, Any]]:
+        """The same of streams that had queries since it was noted; at most so many, who waits longest."""
+        return {stream_id: self.outcome(stream_id) for stream_id in islice(self._unnoted, most)}
+
+    def noted(self, stream_ids: Iterable[int]) -> None:
+        """What became of these is in the store."""
+        for stream_id in stream_ids:
+            self._unnoted.pop(stream_id, None)
 
     def refuse_for_good(self, stream_id: int) -> None:
         """Close a stream whose refusal is final."""
@@ -273,15 +270,17 @@ class Session:
             return  # its stream was closed long ago
         in_time = there_s is not None and delay_s <= served.stream.deadline_s
         self.demand.judged(worker, in_time)
-        self._count(served, "ok" if in_time else "failed")
+        self._count(served, "ok" if in_time else "failed", sent_s)
         if there_s is not None:
+            task = self._known(served.stream.task)
+            self.tally.answered(sent_s, task, served.stream.application, delay_s)
             served.answered += 1
             served.delay_sum_s += delay_s
             served.delay_max_s = max(served.delay_max_s, delay_s)
 
     def query_rejected(self, stream_id: int) -> None:
         """A query of a refused stream came."""
-        self._count(self.served[stream_id], "rejected")
+        self._count(self.served[stream_id], "rejected", self.clock())
 
     def query_wait_s(self, stream_id: int) -> float:
         """Whether a query is within its stream's rate: 0, else the time until one will be; counted then."""
@@ -298,7 +297,7 @@ class Session:
 
     def stream_records(self) -> list[dict[str, Any]]:
         """Rows of the streams table; open streams end now."""
-        return [self._stream_row(served) for served in self.served.values()]
+        return [self.stream_record(stream_id) for stream_id in self.served]
 
     def stream_record(self, stream_id: int) -> dict[str, Any]:
         """Row of one stream.
@@ -306,12 +305,24 @@ class Session:
         Raises:
             KeyError: no such stream was opened.
         """
-        return self._stream_row(self.served[stream_id])
+        now_s, policy = self.clock(), self.core.policy.name
+        return {"seed": self.seed, "policy": policy} | self.served[stream_id].row(self.world, now_s)
 
-    def _count(self, served: Served, outcome: str) -> None:
-        task = served.stream.task
+    def opened(self, stream_id: int) -> None:
+        """A stream was opened by its client, and is bound or not."""
+        task = self._known(self.served[stream_id].stream.task)
+        self.tally.opened(self.clock(), task, self.bound_to(stream_id) is not None)
+
+    def _count(self, served: Served, outcome: str, sent_s: float | None = None) -> None:
+        task = self._known(served.stream.task)
         served.counts[outcome] += 1
-        self.totals[task if task in self._tasks else UNKNOWN, outcome] += 1
+        self.totals[task, outcome] += 1
+        self._unnoted[served.stream.id] = None
+        if sent_s is not None:
+            self.tally.query(sent_s, task, outcome)
+
+    def _known(self, task: str) -> str:
+        return task if task in self._tasks else UNKNOWN
 
     def _carry_out(self, commands: list[Command]) -> list[Command]:
         for command in commands:
@@ -321,32 +332,6 @@ class Session:
             elif isinstance(command, events.Refuse):
                 served.worker, served.reason = None, command.reason
         return commands
-
-    def _stream_row(self, served: Served) -> dict[str, Any]:
-        world, stream, w = self.world, served.stream, served.worker
-        return {
-            "seed": self.seed,
-            "policy": self.core.policy.name,
-            "stream": stream.id,
-            "site": world.site_names[stream.site],
-            "application": stream.application,
-            "source": stream.source or None,
-            "task": stream.task,
-            "open_s": stream.open_s,
-            "close_s": self.clock() if served.close_s is None else served.close_s,
-            "rate_qps": stream.rate_qps,
-            "size_bytes": stream.size_bytes,
-            "deadline_s": stream.deadline_s,
-            "min_accuracy": stream.min_accuracy,
-            "worker": world.worker_names[w] if w is not None else None,
-            "variant": world.variant_names[w] if w is not None else None,
-            "cluster": world.cluster_names[world.cluster[w]] if w is not None else None,
-            "reason": served.reason,
-            "queries": sum(served.counts[name] for name in OUTCOMES[:3]),
-            **{name: served.counts[name] for name in OUTCOMES},
-            "delay_mean_s": served.delay_sum_s / served.answered if served.answered else None,
-            "delay_max_s": served.delay_max_s if served.answered else None,
-        }
 
 
 def _kind(stream: Stream) -> tuple[int, str]:

@@ -39,6 +39,7 @@ from edgewise.policies.split import QueryClass, SplitProgram, build_program, pre
 from edgewise.runtime import clock, http
 from edgewise.runtime.apart import load
 from edgewise.runtime.gateway.forwarding import Upstream
+from edgewise.runtime.gateway.service_requests import Over
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.split_query import QueryRun, WorkerLost
 from edgewise.runtime.protocol.messages import (
@@ -53,7 +54,7 @@ from edgewise.runtime.protocol.messages import (
 from edgewise.runtime.worker.pieces import Cut, Part, read_split
 
 log = logging.getLogger("edgewise.split")
-KEPT = 100_000  # queries that came, for whoever keeps them
+KEPT = 100_000  # queries that are over, for whoever keeps them
 
 
 class SplitMetrics:
@@ -121,7 +122,7 @@ class SplitGroup:
         session: whose seed keys the policy's draws, and which makes its guard.
         policy_name: who splits; "": as the cut says.
     Attributes:
-        came: the latest queries, as `ServiceRequests.came`.
+        over: the latest queries that are, as `ServiceRequests.over`.
     Raises:
         ScenarioError: there is only one worker.
         PolicyError: the policy's name is unknown, or the workers cannot do the work.
@@ -147,7 +148,7 @@ class SplitGroup:
         self._live = [part for part in cut.parts if part.name]
         self._asked = [self._targets(member) for member in members]
         self._queries = 0
-        self.came: deque[tuple[float, tuple[str, float, int]]] = deque(maxlen=KEPT)
+        self.over: deque[Over] = deque(maxlen=KEPT)
         self._worked_s, self._served = np.zeros(len(members)), np.zeros(len(members), dtype=np.int64)
         self._planning: asyncio.Task[None] | None = None
         self._runs = set[QueryRun]()
@@ -197,9 +198,21 @@ class SplitGroup:
             TimeoutError: no answer within `timeout_s`.
             ProtocolError: the tensors cannot be read.
         """
-        began_s, number = clock.monotonic_s(), self._queries
+        began_s, answer = clock.monotonic_s(), None
+        try:
+            answer = await self._infer(headers, body, began_s, timeout_s)
+            return answer
+        finally:
+            end_s, took_s = clock.unix_s(), clock.monotonic_s() - began_s
+            served = answer is not None and answer.status == 200
+            outcome = "dropped" if not served else "in_time" if took_s <= timeout_s else "late"
+            self.over.append((end_s - took_s, (self.variant, timeout_s, len(body), None, end_s, outcome)))
+
+    async def _infer(
+        self, headers: dict[str, str], body: bytes, began_s: float, timeout_s: float
+    ) -> http.Response:
+        number = self._queries
         self._queries += 1
-        self.came.append((clock.unix_s(), (self.variant, timeout_s, len(body))))
         lost: list[int] = []
         servers = self._decided(QueryArrived(began_s, number, 0))
         while servers is not None:

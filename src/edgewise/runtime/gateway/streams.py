@@ -28,7 +28,7 @@ from edgewise.errors import ProtocolError
 from edgewise.runtime import clock, http
 from edgewise.runtime.clock import next_period
 from edgewise.runtime.gateway import needs
-from edgewise.runtime.gateway.forwarding import OUTCOME, UNKNOWN, Patience, Upstream, explain, where_is
+from edgewise.runtime.gateway.forwarding import UNKNOWN, Patience, Upstream, explain, where_is
 from edgewise.runtime.gateway.needs import Book, Key, known_as
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.messages import STREAM, stated_in
@@ -275,6 +275,7 @@ class LiveStreams:
             names = session.world.worker_names
             was = known_as(opened.worker, names) if opened.worker else None
             session.open_stream(stream, None if was is None else names.index(was), opened.owner)
+            session.served[opened.id].go_on(opened.outcome)
             self._note(opened.id, opened.key)
         return len(kept)
 
@@ -306,6 +307,7 @@ class LiveStreams:
             except asyncio.CancelledError:  # its client hung up and does not know its number
                 self._close(stream_id)
                 raise
+        session.opened(stream_id)
         return self._id(str(stream_id), client)  # it may have been closed in the meantime
 
     def _opened(self, stream_id: int) -> http.Response:
@@ -355,7 +357,7 @@ class LiveStreams:
         if self.granting is not None:
             self.granting.closed(stream_id)
         row = self.session.stream_record(stream_id)
-        self.book.closed(stream_id, row["worker"], {name: row[name] for name in OUTCOME})
+        self.book.closed(stream_id, row["worker"], self.session.outcome(stream_id))
         del self._used_s[stream_id]
         if (key := self._keys.pop(stream_id, None)) is not None:
             del self._by_key[key]

@@ -1,0 +1,99 @@
+"""Who holds what of the nodes of a live system, written down as it changes: the time line of its records.
+
+The controller looks at its own ledger a few times a second. What is held now is in the store, too, with since
+when, so that a controller that takes over goes on where the former one ended.
+"""
+
+import logging
+
+from edgewise.core.holders import DECIDED, OTHER, Holders
+from edgewise.core.ledger import Reservation
+from edgewise.model.scenario import Scenario
+from edgewise.runtime import clock
+from edgewise.runtime.controller.live_plane import LivePlane
+from edgewise.runtime.controller.pipelines import LivePipelines
+from edgewise.runtime.logs import SaidOnce
+
+log = logging.getLogger("edgewise.records")
+
+
+class LiveHolds:
+    """Writes down who holds what.
+
+    Args:
+        plane: whose ledger.
+        pipelines: reserve rates of links, while there are any.
+    """
+
+    def __init__(self, plane: LivePlane, pipelines: LivePipelines) -> None:
+        self.plane, self.store, self._pipelines = plane, plane.store, pipelines
+        self._scenario: Scenario | None = None
+        self._holders: Holders | None = None
+        self._going_on = SaidOnce(log, "holds")
+
+    async def keep(self, period_s: float = 0.25) -> None:
+        """Look for ever."""
+        while True:
+            with self._going_on():
+                self.step(clock.unix_s())
+            await clock.sleep(period_s)
+
+    def step(self, now_s: float) -> None:
+        """Write down what has changed since.
+
+        Raises:
+            StoreError: it cannot be written now; the next step does it.
+        """
+        if not self.plane.has_scenario:
+            return
+        scenario, place = self.plane.scenario, self._pipelines.core
+        holders = self._holders_of(scenario)
+        fresh = scenario is not self._scenario or holders.place is not place
+        holders.place = place
+        holders.look(now_s)
+        if fresh:
+            self.store.note_totals(holders.totals())
+            self._scenario = scenario
+        self._write(holders)
+
+    def end(self, now_s: float) -> None:
+        """Nobody holds anything any more."""
+        if (holders := self._holders) is not None:
+            holders.look(now_s)
+            holders.spans += [(since_s, now_s, what) for since_s, what in holders.open if since_s < now_s]
+            holders.go_on(())
+            self._write(holders, always=True)
+
+    def _write(self, holders: Holders, always: bool = False) -> None:
+        if always or holders.changed:
+            self.store.note_spans(holders.spans, holders.open)
+            holders.spans, holders.changed = [], False
+
+    def _holders_of(self, scenario: Scenario) -> Holders:
+        """Those of the scenario's nodes; where another one had others, who still holds what goes on."""
+        if self._holders is None or scenario is not self._scenario:
+            former, works = self._holders, _Works(scenario)
+            self._holders = Holders(self.plane.ledger, scenario.topology.nodes, works.of)
+            self._holders.go_on(self.store.held() if former is None else former.open)
+            if former is not None:
+                self._holders.spans, self._holders.changed = former.spans, former.changed
+        return self._holders
+
+
+class _Works:
+    """Which kind of work holds something."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        spec, topology, catalog = scenario.spec, scenario.topology, scenario.catalog
+        graphs = {graph.name for graph in scenario.graphs}
+        models = {variant.name: variant.model for variant in catalog.variants}
+        others = "services" if spec.streams is None and spec.services is not None else "streams"
+        self._of = {
+            worker.name: "graphs" if models[worker.variant] in graphs else others
+            for worker in topology.workers
+        }
+        self._else = OTHER if spec.services is None else "services"  # replicas that nobody decided on yet
+
+    def of(self, held: Reservation) -> str:
+        """Of a reservation."""
+        return self._of.get(held.owner) or DECIDED.get(held.decision) or self._else

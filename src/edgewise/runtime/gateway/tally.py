@@ -1,0 +1,104 @@
+"""What a gateway did with streams, window by window, and how long answers took: for the records of the run.
+
+A query counts in the window in which it was sent. Windows are handed out as they are until they are written
+down, so what is lost with this process is what came since. Forbidden here: clocks and I/O.
+"""
+
+import struct
+from typing import NamedTuple
+
+from edgewise.runtime.records import COUNTS, Window
+
+MOST, OTHERS = 100, "(others)"  # applications of a window that are told apart, and what all others are called
+KEPT = 8  # windows in which late answers still count; those of older ones count in the oldest of these
+UNWRITTEN = 64  # windows that are kept where nobody writes them down
+CELL_BITS = 47  # of a delay's 64 bits that a cell does not look at, as `sim.streams.telemetry.FINE_BITS`
+_PLACE = {name: k for k, name in enumerate(COUNTS)}
+_AS_FLOAT, _AS_INT = struct.Struct("<d"), struct.Struct("<q")
+
+
+class _Counts(NamedTuple):
+    counts: dict[str, list[int]]
+    delays: dict[tuple[str, str], dict[int, int]]
+
+
+def cell_of(delay_s: float) -> int:
+    """Cell of a delay, of which the longest is 3 % longer than the shortest."""
+    bits: int = _AS_INT.unpack(_AS_FLOAT.pack(delay_s))[0]
+    return bits >> CELL_BITS
+
+
+class StreamTally:
+    """Counts of the latest windows.
+
+    Args:
+        window_s: length of one.
+    """
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._windows: dict[int, _Counts] = {}
+        self._changed: set[int] = set()
+
+    def opened(self, now_s: float, task: str, bound: bool) -> None:
+        """A stream was opened, and has a worker or has none."""
+        counts = self._counts(now_s, task)
+        counts[_PLACE["streams_opened"]] += 1
+        counts[_PLACE["streams_bound" if bound else "streams_refused"]] += 1
+
+    def query(self, sent_s: float, task: str, outcome: str) -> None:
+        """A query of a stream is over: "ok", "failed" or "rejected"."""
+        self._counts(sent_s, task)[_PLACE[outcome]] += 1
+
+    def answered(self, sent_s: float, task: str, application: str, delay_s: float) -> None:
+        """A query was answered after so long."""
+        delays, key = self._at(sent_s).delays, (task, application)
+        if (cells := delays.get(key)) is None:
+            cells = delays.setdefault(key if len(delays) < MOST else (task, OTHERS), {})
+        cell = cell_of(delay_s)
+        cells[cell] = cells.get(cell, 0) + 1
+
+    def changed(self, began_s: float, gateway: str, life_s: float, policy: str) -> list[Window]:
+        """Windows in which something has changed since they were written down.
+
+        Args:
+            began_s: Unix time at which the windows count from.
+            gateway, life_s, policy: see `Window`.
+        """
+        return [self._row(k, began_s, gateway, life_s, policy) for k in sorted(self._changed)]
+
+    def written(self) -> None:
+        """They were, as they are now."""
+        self._changed = set()
+        self._forget(KEPT)
+
+    def _forget(self, most: int) -> None:
+        for k in sorted(self._windows)[:-most]:
+            del self._windows[k]
+            self._changed.discard(k)
+
+    def _row(self, k: int, began_s: float, gateway: str, life_s: float, policy: str) -> Window:
+        window = self._windows[k]
+        delays: dict[str, dict[str, dict[str, int]]] = {}
+        for (task, application), cells in window.delays.items():
+            of = delays.setdefault(task, {})
+            of[application] = {str(cell): count for cell, count in cells.items()}
+        counts = {task: list(each) for task, each in window.counts.items()}
+        return Window(began_s + k * self._window_s, gateway, life_s, policy, counts, delays)
+
+    def _counts(self, at_s: float, task: str) -> list[int]:
+        counts = self._at(at_s).counts
+        if (found := counts.get(task)) is None:
+            found = counts[task] = [0] * len(COUNTS)
+        return found
+
+    def _at(self, at_s: float) -> _Counts:
+        k = int(at_s // self._window_s)
+        window = self._windows.get(k)
+        if window is None:
+            if self._windows and k < min(self._windows):
+                k = min(self._windows)
+            window = self._windows.setdefault(k, _Counts({}, {}))
+            self._forget(UNWRITTEN)
+        self._changed.add(k)
+        return window
