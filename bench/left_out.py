@@ -98,8 +98,14 @@ def started(folder: Path) -> Iterator[Store]:
     """The live system, ended with what it started."""
     models = folder / "models"
     write("mobilenet-ssd-300", models).rename(models / "ssd.onnx")
-    store = prepare(folder / "live", scenario(), models=models, emulation=Emulation(on=False))
-    command = [sys.executable, "-m", "edgewise.runtime.controller.nursery", str(folder / "live")]
+    with nursing(prepare(folder / "live", scenario(), models=models, emulation=Emulation(on=False))) as store:
+        yield store
+
+
+@contextmanager
+def nursing(store: Store) -> Iterator[Store]:
+    """The live system of a store, whose processes all answer; it is ended, and the store closed."""
+    command = [sys.executable, "-m", "edgewise.runtime.controller.nursery", str(store.file.parent)]
     nursery = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         asyncio.run(_ready(store))

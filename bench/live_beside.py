@@ -1,0 +1,165 @@
+"""The same scenario live and simulated: `python -m bench.live_beside [SCENARIO] --seeds 0:10 --out FILE`
+
+For each seed a live system is started on this machine, the seed's clients bring all its kinds of work for as
+long as the scenario lasts, and the same is simulated with the same policies. Both are read by the same
+functions from records in the same tables. Of each kind of work:
+
+    streams     share of queries answered in time, live as clients saw it (who is refused sends none, and
+                counts what it would have sent), and quantiles of delays
+    services    share of requests done in time, and quantiles
+    graphs      share of split queries that were answered, and quantiles
+    pipelines   frames done
+    jobs        share that was done by the end, and core-seconds that were finished in time
+
+A run counts as *busy* where processes waited for a processor for more than `BUSY` of the time that they could
+have run: then it says more about the machine than about the system. The rule is fixed here, before any result
+is seen, and the line of a busy run says so first; such runs are shown and kept, and left out of the summary.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+from bench.left_out import nursing
+from edgewise import api
+from edgewise.cli.verbs import parse_seeds, parsed
+from edgewise.config import edition, load_scenario
+from edgewise.live_run import live_run
+from edgewise.model.scenario import Scenario
+from edgewise.result import Result
+from edgewise.runtime.clients.all_work import bring
+from edgewise.runtime.controller.plan import Emulation, deciding, prepare
+
+BUSY = 0.05  # share of the time in which processes could run and waited to
+SCALES = {"in time": ("points", 100.0), "done": ("points", 100.0), "answered": ("points", 100.0)}
+Figures = dict[str, dict[str, float]]
+
+
+def main() -> None:
+    """Print a line for each kind of work and seed, and at the end the mean differences of quiet runs."""
+    parser = argparse.ArgumentParser(prog="python -m bench.live_beside", description=__doc__)
+    parser.add_argument("scenario", nargs="?", default="campus-small")
+    parser.add_argument("--seeds", default="0")
+    parser.add_argument("--set", action="append", default=[], help="PATH=VALUE, as edgewise simulate has it")
+    parser.add_argument("--out", type=Path, help="a line of JSON for each seed is added to it")
+    chosen = parser.parse_args()
+    scenario, rows = load_scenario(chosen.scenario, parsed(chosen.set)), []
+    print(f"{edition(scenario)}, {scenario.duration_s:g} s; busy: waited for more than {100 * BUSY:g} %")
+    for seed in parse_seeds(chosen.seeds):
+        rows.append(row := one(scenario, seed))
+        show(row)
+        if chosen.out is not None:
+            with chosen.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+    conclude(rows)
+
+
+def one(scenario: Scenario, seed: int) -> dict[str, Any]:
+    """A seed, live and simulated."""
+    who = deciding(scenario)
+    with tempfile.TemporaryDirectory() as folder, up(Path(folder) / "live", scenario, seed) as state:
+        brought = bring(state, seed)
+        live = live_run(state, between_s=(brought.began_s, brought.began_s + scenario.duration_s))
+    simulated, found = api.simulate(scenario, who, [seed]), figures(live)
+    if "streams" in found:
+        seen = brought.figures["streams"]
+        found["streams"] |= {"in time": seen["ok"] / seen["came"], "queries": seen["came"]}
+    return {
+        "scenario": edition(scenario), "seed": seed, "policies": who, "waited": brought.waited,
+        "busy": brought.waited > BUSY, "machine": brought.busy,
+        "live": found, "simulated": figures(simulated),
+    }  # fmt: skip
+
+
+@contextmanager
+def up(folder: Path, scenario: Scenario, seed: int) -> Iterator[Path]:
+    """A live system of a scenario, whose processes all answer; it is ended."""
+    with nursing(prepare(folder, scenario, emulation=Emulation(seed=seed))):
+        yield folder
+
+
+def figures(result: Result) -> Figures:
+    """By kind of work, what is compared."""
+    runs = {result.work: result, **result.beside}
+    found = {work: _of(work, run.summary()[0], run) for work, run in runs.items()}
+    for work, rows in result.delays().items():
+        for row in rows:
+            for name in ("p50_s", "p95_s"):
+                found[work][f"{row['of']} {name}"] = row[name]
+    return found
+
+
+def _of(work: str, row: Mapping[str, Any], run: Result) -> dict[str, float]:
+    items = run.items
+    if work == "streams":
+        return {"in time": row["success"], "queries": row["queries"]}
+    if work == "services":
+        return {"in time": row["in_time"] / row["arrived"], "requests": row["arrived"]}
+    if work == "graphs":
+        return {"answered": 1.0 - items["time_s"].null_count / items.num_rows, "queries": row["queries"]}
+    if work == "pipelines":
+        return {"frames": float(np.sum(items["frames"].to_numpy()))}
+    return {"done": row["ended"] / row["jobs"], "core-s": row["finished_core_s"]}
+
+
+def show(row: Mapping[str, Any]) -> None:
+    """A seed's lines."""
+    mark = (
+        f"busy, waited {100 * row['waited']:.1f} %" if row["busy"] else f"waited {100 * row['waited']:.1f} %"
+    )
+    print(f"seed {row['seed']}: {mark}", flush=True)
+    for work, name, live, simulated in pairs(row):
+        print(f"  {work:10} {name:28} {live:12.4f} {simulated:12.4f} {live - simulated:+10.4f}", flush=True)
+
+
+def pairs(row: Mapping[str, Any]) -> list[tuple[str, str, float, float]]:
+    """Kind of work, what is compared, live and simulated, of what both have."""
+    return [
+        (work, name, value, row["simulated"][work][name])
+        for work, of in row["live"].items()
+        for name, value in of.items()
+        if name in row["simulated"].get(work, {})
+    ]
+
+
+def conclude(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Mean differences of quiet runs, with 95 % intervals."""
+    quiet = [row for row in rows if not row["busy"]]
+    print(f"{len(quiet)} of {len(rows)} runs were quiet")
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in quiet:
+        for work, name, live, simulated in pairs(row):
+            found.setdefault((work, name), []).append((live, simulated))
+    for (work, name), each in found.items():
+        live, simulated = np.array(each).T
+        unit, difference = differing(name, live, simulated)
+        wide = (
+            float(student.ppf(0.975, len(each) - 1)) * difference.std(ddof=1) / len(each) ** 0.5
+            if len(each) > 1
+            else float("nan")
+        )
+        mean = f"{live.mean():12.4f} {simulated.mean():12.4f}"
+        print(f"  {work:10} {name:28} {mean}   {difference.mean():+.2f} ± {wide:.2f} {unit}")
+
+
+def differing(name: str, live: Any, simulated: Any) -> tuple[str, Any]:
+    """Unit, and differences of runs in it: points of shares, ms of delays, else percent of the simulated."""
+    if name in SCALES:
+        unit, scale = SCALES[name]
+        return unit, scale * (live - simulated)
+    if name.endswith("_s"):
+        return "ms", 1e3 * (live - simulated)
+    return "%", 100.0 * (live / np.maximum(simulated, 1e-9) - 1.0)
+
+
+if __name__ == "__main__":
+    main()
