@@ -250,3 +250,7 @@ def test_the_page_says_in_how_many_worlds_there_is_room():
     said = page.conclusion(found, [3, 8, 9])
     assert "full-edge, λ = 60: 0.4 to 2.1 points, median 1.2; a point and more in 1 of 2 worlds" in said
     assert said.endswith("; as shipped +0.2.")
+
+
+def test_frozen_worlds_are_still_the_same():
+    assert len(fitting.frozen(RESULTS)) >= predicates.AT_LEAST_WORLDS
