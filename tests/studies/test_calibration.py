@@ -10,8 +10,9 @@ from edgewise.config import load_scenario
 from edgewise.errors import EdgewiseError, ScenarioError
 from edgewise.policies.dispatch.meta import PAPER, Chosen
 from edgewise.sim.sites import simulation_of
+from edgewise.sim.streams.rollout import Room
 from edgewise.workloads.generate import mean_load_qps
-from edgewise_studies.calibration import fitting, measure, page, predicates, room, space
+from edgewise_studies.calibration import fitting, measure, page, predicates, room, slices, space
 from edgewise_studies.calibration.predicates import Measured
 from edgewise_studies.frozen import check_setting, setting_text
 
@@ -241,6 +242,28 @@ def test_a_world_that_was_left_early_is_not_counted():
     assert fitting.counts(rows) == {
         4: 2
     }  # alike on dc-cloud, and least impedance as good as the others at 20
+
+
+def test_slices_of_worlds_that_fit_come_first_and_go_on(monkeypatch, tmp_path):
+    asked = []
+
+    def room_of(scenario, seed, names):
+        asked.append((scenario.name, seed))
+        return Room({"closest": 0.7, "farthest": 0.8}, 0.79 if len(asked) == 1 else 0.83, ())
+
+    monkeypatch.setattr(slices, "room_for_switching", room_of)
+    monkeypatch.setattr(slices, "WORLDS", 2)
+    path, later = tmp_path / "slices.csv", time.monotonic() + 60.0
+    assert slices.explore(path, [1], time.monotonic() - 1.0) == 0
+    count = 2 * 3 * 3 + 2  # two worlds in three settings on three seeds, and world 0 in two
+    assert slices.explore(path, [1], later) == count == len(asked)
+    assert slices.explore(path, [1], later) == count == len(asked)
+    assert asked[1] == ("aset-1-edge", predicates.ROOM_SEEDS[0]) and asked[-1][0] == "aset-0-burst"
+    found = slices.by_world(slices.read(path), "edge")
+    assert found == pytest.approx({space.SHIPPED: 0.02, 1: 0.03, 0: 0.03})  # who would do worse stays
+    assert "median 3.0 points, most 3.0 (world 1); a point and more in 2 of 2" in page._slices(
+        slices.read(path)
+    )
 
 
 def test_the_page_says_in_how_many_worlds_there_is_room():

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from edgewise_studies.calibration import fitting, measure, page, predicates, room, space
+from edgewise_studies.calibration import fitting, measure, page, predicates, room, slices, space
 from edgewise_studies.frozen import check_setting, freeze_setting, results_folder, setting_text
 
 NAME = "aset-calibration"
@@ -50,6 +50,13 @@ def explore(minutes: Minutes = 3.0, seeds: int = 3, folder: Folder = FOLDER) -> 
     until, chosen = time.monotonic() + 60.0 * minutes, fitting.frozen(results_folder())
     rows = room.explore(folder, [space.SHIPPED, *chosen], predicates.ROOM_SEEDS[:seeds], until)
     print(f"{rows} rows")
+
+
+@app.command(name="slices")
+def widely(minutes: Minutes = 3.0, folder: Folder = FOLDER) -> None:
+    """Estimate the same in slices, in the worlds that fit and then in all."""
+    until, chosen = time.monotonic() + 60.0 * minutes, fitting.frozen(results_folder())
+    print(f"{slices.explore(folder / 'slices.csv', chosen, until)} cells")
 
 
 @app.command(name="page")

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from edgewise.report import style
-from edgewise_studies.calibration import fitting, measure, predicates, room, space
+from edgewise_studies.calibration import fitting, measure, predicates, room, slices, space
 from edgewise_studies.calibration.measure import Row
 from edgewise_studies.calibration.predicates import PREDICATES
 from edgewise_studies.run import chart
 
 TITLES = {"edge": "full-edge, λ = 60", "burst": "full-edge, bursts", "co": "co-dc-cloud, λ = 60"}
 SHOWN = ("fill", "office_servers", "centre_servers", "longest_s", "mix_spread", "deviations")
+Gains = Mapping[tuple[int, str], Mapping[str, Any]]  # by world and setting
 KINDS = ("greedy", "episodes", "windows", "applications")
 
 
@@ -30,7 +31,9 @@ def write(folder: Path, worlds: Sequence[int]) -> Path:
     style.png(_figure(found, worlds), folder / "room.png")
     place = folder / "index.md"
     parts = [_intro(searched, worlds), _predicates(searched, worlds), _worlds(searched, worlds)]
-    place.write_text("\n\n".join([*parts, _room(found, worlds), _repeat()]) + "\n", encoding="utf-8")
+    known = slices.read(folder / "slices.csv")
+    parts += [_room(found, worlds, known), _slices(known), _repeat()]
+    place.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
     return place
 
 
@@ -55,7 +58,8 @@ def _intro(rows: Sequence[Row], worlds: Sequence[int]) -> str:
     return f"""# Did ASET's worlds have room?
 
 ASET learns which of seven static policies should decide in the next 25 seconds. On the worlds that ship
-with edgewise it gains little, as even one who knows what comes gains little by choosing among the seven.
+with edgewise even one who knows what comes gains little by choosing among the seven, so there is little to
+learn.
 The paper leaves much open: how often clients pick which application, how long sessions last, how many
 servers there are and what runs on them, how full a worker may be booked, whether refused streams ask
 again, how old news of load are. Perhaps its worlds had more room.
@@ -128,14 +132,20 @@ def _worlds(rows: Sequence[Row], worlds: Sequence[int]) -> str:
     return f"## The worlds that fit\n\n{text}\n\n" + table(head, body)
 
 
-def _room(found: Mapping[tuple[int, str], Mapping[str, Any]], worlds: Sequence[int]) -> str:
+def _room(
+    found: Gains,
+    worlds: Sequence[int],
+    known: Mapping[slices.Cell, float],
+) -> str:
+    estimated = {setting: slices.by_world(known, setting) for setting in room.ROOM_SETTINGS}
     body = [
         (_named(world), TITLES[setting], str(gains["best"]), _points(gains["success"]),
-         *(f"{100 * gains[kind]:+.1f}" for kind in KINDS), str(gains["seeds"]))
+         *(f"{100 * gains[kind]:+.1f}" for kind in KINDS), str(gains["seeds"]),
+         f"{100 * estimated[setting][world]:+.1f}" if world in estimated[setting] else "–")
         for (world, setting), gains in found.items()
     ]  # fmt: skip
     head = ("world", "setting", "best of seven", "success (%)", "looks ahead", "each seed's best",
-            "better of both", "each application's best", "seeds")  # fmt: skip
+            "better of both", "each application's best", "seeds", "in slices")  # fmt: skip
     return f"""## What one who knows what comes gains
 
 Points above the one policy of the seven that is best over all seeds. *Looks ahead*: at each window it
@@ -151,7 +161,29 @@ did not matter to it what others get, which is too much.
 {conclusion(found, worlds)}"""
 
 
-def conclusion(found: Mapping[tuple[int, str], Mapping[str, Any]], worlds: Sequence[int]) -> str:
+def _slices(known: Mapping[slices.Cell, float]) -> str:
+    lines = []
+    for setting in slices.EVERY:
+        gains = {world: gain for world, gain in slices.by_world(known, setting).items() if world >= 0}
+        if not gains:
+            return ""
+        most = max(gains, key=gains.__getitem__)
+        middle = _points(float(np.median(list(gains.values()))))
+        some = f"{sum(gain >= predicates.POINT for gain in gains.values())} of {len(gains)} worlds"
+        span = f"median {middle} points, most {_points(gains[most])} (world {most})"
+        lines.append(f"- {TITLES[setting]}: {span}; a point and more in {some}.")
+    listed = "\n".join(lines)
+    return f"""## And in worlds that do not fit
+
+*In slices* estimates the same from short slices of each window, with one gateway that knows all loads and
+clients who do not ask again, whatever the world says: a second for each instead of a minute, so also for
+worlds that were not measured otherwise, whether they fit or not (`slices.csv`). A chooser that would do
+worse than the best policy stays with it.
+
+{listed}"""
+
+
+def conclusion(found: Gains, worlds: Sequence[int]) -> str:
     """In words, from the figures."""
     lines = []
     for setting, title in TITLES.items():
@@ -182,7 +214,7 @@ Rows: `worlds.csv` and `room.csv`, one for each world, setting, seed and policy,
 application."""
 
 
-def _figure(found: Mapping[tuple[int, str], Mapping[str, Any]], worlds: Sequence[int]) -> Any:
+def _figure(found: Gains, worlds: Sequence[int]) -> Any:
     order = (space.SHIPPED, *worlds)
     with chart(
         7.0, 4.0, "Gain of a chooser that knows what comes", "world", "points above the best static policy", 3
