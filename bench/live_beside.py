@@ -40,6 +40,7 @@ from edgewise.runtime.clients.all_work import bring
 from edgewise.runtime.controller.plan import Emulation, deciding, prepare
 
 BUSY = 0.05  # share of the time in which processes could run and waited to
+LATER_S = 5.0  # after the scenario's end; what ends then counts as not ended, as in the simulation
 SCALES = {"in time": ("points", 100.0), "done": ("points", 100.0), "answered": ("points", 100.0)}
 Figures = dict[str, dict[str, float]]
 
@@ -67,7 +68,7 @@ def one(scenario: Scenario, seed: int) -> dict[str, Any]:
     """A seed, live and simulated."""
     who = deciding(scenario)
     with tempfile.TemporaryDirectory() as folder, up(Path(folder) / "live", scenario, seed) as state:
-        brought = bring(state, seed)
+        brought = bring(state, seed, LATER_S)
         live = live_run(state, between_s=(brought.began_s, brought.began_s + scenario.duration_s))
     simulated, found = api.simulate(scenario, who, [seed]), figures(live)
     if "streams" in found:

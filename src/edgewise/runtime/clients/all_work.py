@@ -53,7 +53,7 @@ from edgewise.workloads.services import simulated_services
 GRAPH = 2**42  # keys the gaps of its queries apart from others
 QUERY_S = 10.0  # a query of a split model has so long
 OF_LIMIT, START_S = 0.95, 3.0  # a job that runs for longer than it said is ended, its start included
-LATER_S = 60.0  # that pipelines and jobs have to end after all else
+LATER_S = 60.0
 
 
 @dataclass(slots=True)
@@ -79,18 +79,19 @@ class Brought:
     busy: str | None = None
 
 
-def bring(state: Path, seed: int = 0) -> Brought:
+def bring(state: Path, seed: int = 0, later_s: float = LATER_S) -> Brought:
     """Bring all work of the scenario that is up, for as long as it says.
 
     Args:
         state: its folder.
         seed: of what comes.
+        later_s: that pipelines and jobs have to end after all else.
     Raises:
         RunError: the system does not answer.
     """
     store, scenario = store_of(state), load_scenario(state / SCENARIO)
     clients = at_sites(store, [site.name for site in scenario.topology.sites])
-    bringing, running = _Bringing(scenario, clients, operator(store), seed), store.processes()
+    bringing, running = _Bringing(scenario, clients, operator(store), seed, later_s), store.processes()
     store.close()
     found, machine = measured("load", running, [*clients, bringing.controller], bringing.all())
     found.busy, found.waited = machine.busy, machine.waited
@@ -104,11 +105,18 @@ class _Bringing:
     Args:
         gateways: a client for each site.
         controller: a client of it.
+        later_s: see `bring`.
     """
 
     def __init__(
-        self, scenario: Scenario, gateways: Sequence[http.Client], controller: http.Client, seed: int
+        self,
+        scenario: Scenario,
+        gateways: Sequence[http.Client],
+        controller: http.Client,
+        seed: int,
+        later_s: float,
     ) -> None:
+        self._later_s = later_s
         self.scenario, self._gateways, self.controller, self.seed = scenario, gateways, controller, seed
         self.found, self._began_s, self._began = Brought(seed), 0.0, 0.0
         self._unprepared, self._prepared = 1 + len(scenario.spec.holds), asyncio.Event()
@@ -256,7 +264,7 @@ class _Bringing:
         numbers = set(await asyncio.gather(*coming))
         while True:
             mine = [row for row in await self._ask("GET", path) if row["id"] in numbers]
-            late = clock.monotonic_s() - self._began_s > self.scenario.duration_s + LATER_S
+            late = clock.monotonic_s() - self._began_s > self.scenario.duration_s + self._later_s
             if late or all(row["ended_s"] is not None for row in mine):
                 break
             await asyncio.sleep(0.25)
