@@ -31,6 +31,7 @@ from edgewise.core.place.core import PlaceCore, reserving_of
 from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.core.split.core import SplitCore
 from edgewise.errors import ScenarioError
+from edgewise.model.orchestration import System
 from edgewise.model.pipelines import network_of
 from edgewise.model.pools import image_cluster, orchestrated
 from edgewise.model.scenario import Scenario
@@ -40,6 +41,7 @@ from edgewise.policies.defer import FALLBACK
 from edgewise.policies.split.forecast import predicted_s
 from edgewise.policies.split.policy import POLICIES
 from edgewise.sim.checkpoints import Checkpoints, ways_of
+from edgewise.sim.images import Images, NodeImages, Outages, outages
 from edgewise.sim.jobs import JobsPart, OtherWork
 from edgewise.sim.joint.loop import JointClock
 from edgewise.sim.joint.parts import (
@@ -50,12 +52,11 @@ from edgewise.sim.joint.parts import (
     WorkPart,
     shared_network,
 )
-from edgewise.sim.joint.requests import RequestsPart, outages
+from edgewise.sim.joint.requests import RequestsPart
 from edgewise.sim.joint.workers import WorkersPart
 from edgewise.sim.links.wires import Wires
 from edgewise.sim.pipelines import PipelineWorld
 from edgewise.sim.requests.news import News
-from edgewise.sim.requests.queues import Images, Outages
 from edgewise.sim.requests.sites import Beside, RequestSites
 from edgewise.sim.sites import simulation_of
 from edgewise.sim.stations.split import SplitWorld
@@ -197,7 +198,9 @@ class JointRun:
 
         self._tables["services"] = ended
         self.asked["requests"] = sites.decided
-        return RequestsPart(sites, core, every=self._pooled)
+        topology, variant = self.scenario.topology, self.scenario.catalog.variant
+        start_s = {w.name: variant(w.variant).start_s for w in topology.workers if w.pool is None}
+        return RequestsPart(sites, core, start_s, every=self._pooled)
 
     def _orchestrates(self, services: Services | None) -> OrchestrateCore:
         """The core that orchestrates services and pools of workers; how images come."""
@@ -205,12 +208,14 @@ class JointRun:
         core = orchestrating(self._what, self._chosen["orchestrate"](), self.plane.ledger)
         self.plane.cores["orchestrate"] = core
         self.asked["orchestrate"] = lambda: core.guard.decided(core.policy)
-        self._images: Images | Outages = (
-            outages(self.scenario)
-            if self.reserved is None
-            else self.reserved.images(self._what.system.site_of, image_cluster(self.scenario))
-        )
+        self._images = self._images_to(self._what.system)
         return core
+
+    def _images_to(self, system: System) -> Images | Outages:
+        """How images come to nodes."""
+        if self.reserved is None:
+            return outages(self.scenario)
+        return self.reserved.images(system.site_of, image_cluster(self.scenario))
 
     @property
     def _pooled(self) -> bool:
@@ -258,7 +263,8 @@ class JointRun:
         self._tables["graphs"] = lambda: query_tables(
             scenario, world.outcome(), world.sent_s, world.jobs, predicted_s(policy)
         )
-        return GraphsPart(world, nodes, scenario.duration_s, scenario.telemetry_lag_s, wires)
+        start_s = max(graph.start_s for graph in scenario.spec.graphs or ())
+        return GraphsPart(world, nodes, scenario.duration_s, (scenario.telemetry_lag_s, start_s), wires)
 
     def _pipelines(self) -> WorkPart:
         network, pipelines = network_of(self.scenario), pipelines_of(self.scenario, self.seed)
@@ -271,8 +277,18 @@ class JointRun:
         self.holders.place = core
         self.holders.on_net = () if self.wires is None else self.wires.routes.between
         part = PipelinesPart(PipelineWorld(pipelines, core), tell)
+        if any(pipeline.image_bytes > 0.0 for pipeline in pipelines):
+            self._fetch_images(part)
         self._tables["pipelines"] = lambda: pipeline_tables(self.scenario, part.world.outcome())
         return part
+
+    def _fetch_images(self, part: PipelinesPart) -> None:
+        """Images of pipelines come to nodes, as those of workers do; where images are kept they are there."""
+        scenario, kept = self.scenario, image_cluster(self.scenario)
+        nodes, system = scenario.topology.nodes, orchestrated(scenario, None).system
+        rows = {node.name: n for n, node in enumerate(nodes) if node.cluster != kept}
+        images = NodeImages(self._images_to(system), system, part.image_came)
+        part.world.fetches(images, [rows.get(name, -1) for name in part.world.core.network.names])
 
     def _jobs(self) -> WorkPart:
         jobs, policy = jobs_of(self.scenario), self._chosen["defer"]()

@@ -17,6 +17,7 @@ def drawn(number, sharing=None):
     world = World(draw, sharing)
     data = world.places() | world.streams() | world.services() | world.pipelines() | world.graphs()
     data |= world.jobs() | {"timeline": world.timeline(), "sharing": sharing}
+    start(data, np.random.default_rng([number, 1]))
     policies = {
         "dispatch": str(draw.choice(["closest", "power-of-two", "load-balancing", "least-impedance"])),
         "requests": InTurn,
@@ -26,6 +27,18 @@ def drawn(number, sharing=None):
         "defer": str(draw.choice(["fifo", "horizon"])),
     }
     return data, policies
+
+
+def start(data, draw):
+    """Let work take its time to start, and fetch images, in two of three worlds."""
+    if draw.random() < 1 / 3:
+        return
+    for variant in data["catalog"]["variants"][:2]:
+        variant["start_s"] = float(draw.uniform(0.1, 2.0)) * (draw.random() < 0.7)
+    for each in [*data.get("graphs", ()), *data.get("pipelines", ())]:
+        each["start_s"] = float(draw.uniform(0.1, 2.0)) * (draw.random() < 0.7)
+    for each in data.get("pipelines", ()):
+        each["image_bytes"] = float(draw.uniform(1e5, 1e6)) * (draw.random() < 0.7)
 
 
 class World:

@@ -350,16 +350,18 @@ class Jobs(Part):
 class Pipelines(Part):
     """Frames at constant rates between two changes; flows on links; tasks share the cores that others leave.
 
-    `held`: (start, end, node, cores) of work that neither is a task nor goes for one.
+    `held`: (start, end, node, cores) of work that neither is a task nor goes for one. `ways`: by node, the
+    links over which images come to it, and how long they are on their way; nodes without have them all.
     """
 
-    def __init__(self, clock, pipelines, network, held, migration_s=2.0):
+    def __init__(self, clock, pipelines, network, held, ways, migration_s=2.0):
         super().__init__(clock)
-        self.held = held
+        self.held, self.ways, self.there, self.pulling = held, ways, {}, {}
+        self.begins, self.waits, self.pulled = {}, {}, 0  # by pipeline: what it lacks, (starts, stands) then
         for at_s in {at_s for start_s, end_s, *_ in held for at_s in (start_s, end_s) if at_s > 0.0}:
-            clock.at(at_s, self.failed, None)
+            clock.at(at_s, self.changed)
         self.pipelines, self.network, self.migration_s = pipelines, network, migration_s
-        self.running, self.resume, self.stopped, self.fps = {}, {}, {}, {}
+        self.running, self.starts, self.resume, self.stopped, self.fps = {}, {}, {}, {}, {}
         self.frames, self.since = [0.0] * len(pipelines), {}
         self.started, self.finished, self.moves = {}, {}, [0] * len(pipelines)
         # how long those that last some time were stopped, or stood at a dead node; who stands there
@@ -372,27 +374,77 @@ class Pipelines(Part):
         self.progress(now_s)
         if kind == "StopPipeline":
             self.stopped[command.pipeline] = now_s
-            del self.running[command.pipeline]
+            del self.running[command.pipeline], self.waits[command.pipeline]
         else:
             placed = command.placement
             i = placed.pipeline.id
             self.running[i] = placed
             if kind == "MovePipeline":
                 self.moves[i] += 1
-                self.resume[i] = now_s + self.migration_s
+                self.begin(now_s, placed, (0.0, self.migration_s))
             elif kind == "StartPipeline" and i in self.started:
                 self.late[i] += now_s - self.stopped[i]
             elif kind == "StartPipeline":
                 self.started[i] = now_s
+            if kind == "StartPipeline":
+                self.begin(now_s, placed, (self.pipelines[i].start_s, 0.0))
+        self.look(now_s)
+
+    def begin(self, now_s, placed, then):
+        """Each node of a task has, gets or is getting the image; what is known of that is looked at anew."""
+        i = placed.pipeline.id
+        pipeline, names = self.pipelines[i], {self.network.names[n] for n in placed.node.tolist()}
+        keys = {(pipeline.image, name) for name in names if name in self.ways}
+        for image, name in sorted(keys - self.there.keys()) if pipeline.image_bytes else []:
+            (chain, rate_bps, late_s), bits = self.ways[name], 8.0 * pipeline.image_bytes
+            self.pulled += 1
+            if self.clock.shared:
+                self.there[image, name] = math.inf
+                come = lambda at_s, key=(image, name), late_s=late_s: self.came(at_s, key, late_s)  # noqa: E731
+                self.pulling[image, name] = self.clock.pull(now_s, chain, bits, come)
+            else:
+                self.there[image, name] = now_s + bits / rate_bps + late_s
+        self.waits[i], self.begins[i] = (keys if pipeline.image_bytes else set()), then
+        self.go_on(now_s, i)
+
+    def came(self, now_s, key, late_s):
+        self.progress(now_s)
+        self.there[key] = now_s + late_s
+        for i in [i for i, keys in self.waits.items() if key in keys]:
+            self.go_on(now_s, i)
+        self.look(now_s)
+
+    def go_on(self, now_s, i):
+        there_s, (starts_s, stands_s) = (
+            max([self.there.get(key, math.inf) for key in self.waits[i]] or [now_s]),
+            self.begins[i],
+        )
+        if there_s < math.inf:
+            self.starts[i] = max(there_s, now_s) + starts_s
+            self.resume[i] = max(self.resume.get(i, 0.0), self.starts[i] + stands_s)
+
+    def changed(self, now_s):
+        self.progress(now_s)
         self.look(now_s)
 
     def failed(self, now_s, node):
         self.progress(now_s)
+        for key in [key for key, there_s in self.there.items() if key[1] == node and there_s > now_s]:
+            del self.there[key]
+            if key in self.pulling:
+                self.clock.cancel(now_s, self.pulling.pop(key))
         self.look(now_s)
 
-    repaired = failed
+    def repaired(self, now_s, node):
+        self.progress(now_s)
+        for i, placed in self.running.items():
+            if self.network.names.index(node) in placed.node.tolist():
+                self.begin(now_s, placed, (self.pipelines[i].start_s, 0.0))
+        self.look(now_s)
 
     def stands(self, placed):
+        if any(self.there.get(key, math.inf) == math.inf for key in self.waits[placed.pipeline.id]):
+            return True
         met = {placed.pipeline.source, *placed.node.tolist()}
         met |= {n for link in placed.links.tolist() for n in self.network.ends[link].tolist()}
         return any(self.network.names[n] in self.clock.dead for n in met)
@@ -435,7 +487,9 @@ class Pipelines(Part):
         for i in self.running:
             begin_s = max(self.since.get(i, now_s), self.resume.get(i, 0.0))
             self.frames[i] += self.fps.get(i, 0.0) * max(now_s - begin_s, 0.0)
-            self.late[i] += now_s - self.since[i] if i in self.stuck else 0.0
+            if i in self.since:
+                starts_s = max(min(self.starts.get(i, 0.0), now_s) - self.since[i], 0.0)
+                self.late[i] += now_s - self.since[i] if i in self.stuck else starts_s
 
     def look(self, now_s):
         """From now on: when each ends, and what flows have of links."""
@@ -452,6 +506,7 @@ class Pipelines(Part):
                 pass
             elif pipeline.duration_s is not None:
                 end_s = self.started[i] + self.late[i] + pipeline.duration_s
+                end_s += max(self.starts.get(i, 0.0) - now_s, 0.0)
             elif rate > 0.0:
                 left = max(pipeline.frames - self.frames[i], 0.0)
                 end_s = max(now_s, self.resume.get(i, 0.0)) + left / rate
@@ -473,5 +528,5 @@ class Pipelines(Part):
         if stamp == self.stamp:
             self.progress(now_s)
             self.finished[i] = now_s
-            del self.running[i]
+            del self.running[i], self.waits[i]
             self.look(now_s)

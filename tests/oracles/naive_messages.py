@@ -25,9 +25,11 @@ class Streams(Part):
         self.due, self.flying, self.early = {}, {}, {}  # by stream and visit: they do not overtake
         self.waiting, self.serving = [[] for _ in range(world.workers)], [[] for _ in range(world.workers)]
         self.life, self.under_way, self.lost = [0] * world.workers, [[] for _ in self.waiting], {}
+        self.from_s = [0.0] * world.workers  # from when on one answers, on a node that is there
         self.outcome = [{"ok": 0, "failed": 0, "rejected": 0} for _ in trace]
         self.delays = [[] for _ in trace]
         self.sent, self.last, self.tied = [0] * len(trace), {}, False  # tied: rounding says who is first
+        self.otherwise = False  # and said something else
         for stream in trace:
             for number, sent_s in queries_of(stream, seed):
                 self.sent[stream.id] += 1
@@ -43,7 +45,12 @@ class Streams(Part):
             self.visit[i] += 1
 
     def up(self, w):
-        return self.world.node_names[self.world.node[w]] not in self.clock.dead
+        node = self.world.node_names[self.world.node[w]]
+        return node not in self.clock.dead and self.clock.now_s >= self.from_s[w]
+
+    def repaired(self, now_s, node):
+        for w in self.workers_on(node):
+            self.from_s[w] = now_s + float(self.world.start_s[w])
 
     def workers_on(self, node):
         return [w for w, n in enumerate(self.world.node) if self.world.node_names[n] == node]
@@ -189,8 +196,9 @@ class Queries(Part):
     What a dead server has goes elsewhere when that is heard, as another try, and what was done is in vain.
     """
 
-    def __init__(self, clock, graphs, sent_s, jobs, nodes, server_ops, link):
+    def __init__(self, clock, graphs, sent_s, jobs, nodes, server_ops, link, start_s):
         super().__init__(clock)
+        self.start_s, self.down = start_s, set()
         self.graphs, self.sent_s, self.jobs, self.nodes, self.ops = graphs, sent_s, jobs, nodes, server_ops
         self.chain = link  # of the one link between servers
         self.lines, self.now = [[] for _ in nodes], [None] * len(nodes)
@@ -214,7 +222,7 @@ class Queries(Part):
 
     def submit(self, now_s, q, t):
         server = self.placed[q][t]
-        if self.graphs[self.jobs[q]].tasks[t].work_ops == 0.0 and self.nodes[server] not in self.clock.dead:
+        if self.graphs[self.jobs[q]].tasks[t].work_ops == 0.0 and server not in self.down:
             self.complete(now_s, q, t)
             return
         self.order += 1
@@ -253,10 +261,10 @@ class Queries(Part):
 
     def choose(self, now_s):
         """Every idle server takes a task of the oldest query that waits there."""
-        for server, node in enumerate(self.nodes):
+        for server in range(len(self.nodes)):
             line = [each for each in self.lines[server] if each[0] not in self.lost]
             self.lines[server] = [each for each in line if each[3] == self.tries[each[0]]]
-            if node in self.clock.dead or self.now[server] is not None or not self.lines[server]:
+            if server in self.down or self.now[server] is not None or not self.lines[server]:
                 continue
             self.now[server] = min(self.lines[server])
             self.lines[server].remove(self.now[server])
@@ -278,10 +286,12 @@ class Queries(Part):
     def failed(self, now_s, node):
         for server in [k for k, name in enumerate(self.nodes) if name == node]:
             self.life[server] += 1
-            self.clock.at(now_s + self.clock.scenario.telemetry_lag_s, self.heard, server)
+            if server not in self.down:
+                self.clock.at(now_s + self.clock.scenario.telemetry_lag_s, self.heard, server)
+            self.down.add(server)
 
     def heard(self, now_s, server):
-        if self.nodes[server] not in self.clock.dead:
+        if server not in self.down:
             return
         for q in sorted(q for q, left in self.left.items() if left and q not in self.lost):
             if any(self.placed[q][t] == server for t in self.left[q]):
@@ -292,6 +302,11 @@ class Queries(Part):
 
     def repaired(self, now_s, node):
         for server in [k for k, name in enumerate(self.nodes) if name == node]:
+            self.clock.at(now_s + self.start_s, self.begun, server, self.life[server])
+
+    def begun(self, now_s, server, life):
+        if life == self.life[server]:
+            self.down.discard(server)
             if self.now[server] is not None:
                 self.anew += 1
                 self.work(now_s, server)

@@ -18,6 +18,7 @@ from edgewise.core.dispatch.events import ReplicaTold, RequestAgain, RequestArri
 from edgewise.core.holders import TOTAL
 from edgewise.core.split import closed
 from edgewise.core.split.core import QueryArrived, QueryLost
+from edgewise.core.world import World
 from edgewise.model.pipelines import network_of
 from edgewise.sim.requests.sites import RequestSites
 from edgewise.splitting import splitting
@@ -107,7 +108,8 @@ class NaiveJoint:
             before = ("pipelines", "jobs", TOTAL)  # the first share what is left, the others go for them
             spans = [each for each in run.holders.spans if each[2].work not in before and each[2].cores > 0.0]
             held = [(start_s, end_s, had.place, had.cores) for start_s, end_s, had in spans]
-            self.pipelines = Pipelines(clock, pipelines_of(scenario, seed), network_of(scenario), held)
+            network, ways = network_of(scenario), self.ways_of_images(scenario)
+            self.pipelines = Pipelines(clock, pipelines_of(scenario, seed), network, held, ways)
         if "graphs" in parts:
             self.queries = self.split(parts["graphs"].world, scenario)
         if "jobs" in parts:
@@ -125,6 +127,20 @@ class NaiveJoint:
             for node, site in zip(services.nodes, sites, strict=True)
         }
 
+    def ways_of_images(self, scenario):
+        """By node, links over which images come from the cloud; alone at what rate, and how much later."""
+        world, found = World.build(scenario.catalog, scenario.topology, scenario.sharing), {}
+        cloud = world.cluster_names.index("cloud")
+        for node in scenario.topology.nodes:
+            if node.cluster != "cloud":
+                c = world.cluster_names.index(node.cluster)
+                site = int((world.access_delay_s + world.delay_s[:, c]).argmin())
+                chain = self.clock.way(site, cloud, back=True) if self.clock.shared else []
+                rate_bps = min(world.uplink_bps[site], world.bandwidth_bps[site, cloud])
+                delay_s = world.access_delay_s[site] + world.delay_s[site, cloud]
+                found[node.name] = chain, float(rate_bps), float(delay_s)
+        return found
+
     def split(self, world, scenario):
         nodes = [node for node in scenario.topology.nodes if node.speed_ops > 0]
         (link,) = [link for link in scenario.topology.links if link.ends == ("near", "near")]
@@ -134,7 +150,9 @@ class NaiveJoint:
             chain = self.clock.own_link(link.bandwidth_bps)
         graphs = [closed(job.graph) for job in splitting(scenario).program.classes]
         names, ops = [node.name for node in nodes], [node.speed_ops for node in nodes]
-        return Queries(self.clock, graphs, world.sent_s.tolist(), world.jobs.tolist(), names, ops, chain)
+        start_s = scenario.spec.graphs[0].start_s
+        sent = world.sent_s.tolist(), world.jobs.tolist()
+        return Queries(self.clock, graphs, *sent, names, ops, chain, start_s)
 
 
 def same(found, wanted, what):
@@ -143,9 +161,17 @@ def same(found, wanted, what):
 
 
 def check_streams(naive, rows):
+    """Of queries that are sent again at one moment, rounding may say which comes first."""
     naive.streams.finish()
-    if naive.streams.tied:
-        return
+    try:
+        compare_streams(naive, rows)
+    except AssertionError:
+        if not naive.streams.tied:
+            raise
+        naive.streams.otherwise = True
+
+
+def compare_streams(naive, rows):
     for row, wanted, delays in zip(rows, naive.streams.outcome, naive.streams.delays, strict=True):
         assert {key: row[key] for key in wanted} == wanted, row
         means = (row["delay_mean_s"] or 0.0, row["delay_max_s"] or 0.0)
@@ -222,7 +248,7 @@ def happened(run, rows, naive):
         failures=any(not change.up for change in run.scenario.timeline),
         reserved=naive.clock.reserves,
         dropped=sum(naive.clock.dropped),
-        tied=naive.streams.tied,
+        otherwise=int(naive.streams.otherwise),
         queries_failed=sum(each["failed"] for each in naive.streams.outcome),
         answered=sum(map(len, naive.streams.delays)),
     )
@@ -235,6 +261,7 @@ def happened(run, rows, naive):
     if naive.pipelines is not None:
         found["pipelines_moved"] = sum(naive.pipelines.moves)
         found["pipelines_stopped"] = len(naive.pipelines.stopped)
+        found["pipelines_images"] = naive.pipelines.pulled
     if naive.jobs is not None:
         found["jobs_moved"], found["jobs_ended"] = sum(naive.jobs.moves), len(naive.jobs.ended)
     if naive.queries is not None:
@@ -269,5 +296,5 @@ def test_all_kinds_of_work_end_when_a_list_of_events_says(first):
     seen = sum((happened(*compared(number)) for number in range(first, first + 34)), Counter())
     wanted = Counter(all_kinds=18, failures=24, reserved=80, dropped=10, queries_failed=600, answered=6000,
                      requests_again=200, images=30, pipelines_moved=2, pipelines_stopped=6, jobs_moved=12,
-                     jobs_ended=30, queries_split=1600, elsewhere=30)  # fmt: skip
-    assert seen >= wanted and seen["tied"] < 7, seen
+                     jobs_ended=30, queries_split=1600, elsewhere=30, pipelines_images=40)  # fmt: skip
+    assert seen >= wanted and seen["otherwise"] < 6, seen

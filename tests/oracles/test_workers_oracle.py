@@ -53,7 +53,7 @@ def world(
                     "resources": {"cpu_cores": 1, "memory_bytes": "500MB"},
                     "profile": {"fixed_s": 0.03 + 0.04 * u[1], "deviation": 0.1, "source": "made up"},
                     "capacity_qps": 8,
-                    "largest_bytes": "20kB",
+                    "start_s": 1.7 * (number % 2), "largest_bytes": "20kB",
                 }
                 | variant
             ],
@@ -115,7 +115,8 @@ def both(data: dict[str, Any], seed: int) -> tuple[Any, Any, NaiveWorkers]:
     if "timeline" in data:
         (down, up), node = (each["at_s"] for each in data["timeline"]), data["timeline"][0]["node"]
         at = streams.world.node_names.index(node)
-        outages = [(int(w), down, up) for w in np.flatnonzero(streams.world.node == at)]
+        workers, start_s = np.flatnonzero(streams.world.node == at), streams.world.start_s
+        outages = [(int(w), down, up + start_s[w]) for w in workers]
 
     def make() -> Any:
         return policies.load("requests", data["policies"]["requests"])

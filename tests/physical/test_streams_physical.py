@@ -8,6 +8,7 @@ clock, with workers that are played (`ground`): what they tell their cores, they
 import asyncio
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 from ground import PlayedClient, PlayedWorker, until
@@ -85,7 +86,8 @@ async def live(scenario, policy, seed):
     gateways = [gateway_of(scenario, world, site, policy, seed, workers, book) for site in world.site_names]
     for change in scenario.timeline:
         for w in [w for w, n in enumerate(world.node) if world.node_names[n] == change.node]:
-            loop.call_at(change.at_s, workers[w].start if change.up else workers[w].die)
+            starts_s = change.at_s + float(world.start_s[w])
+            loop.call_at(*((starts_s, workers[w].start) if change.up else (change.at_s, workers[w].die)))
     tasks = [loop.create_task(each.keep_time(scenario.telemetry_period_s)) for each in gateways]
     tasks += [loop.create_task(each.watch()) for each in gateways]
     tasks += [loop.create_task(client(gateways[stream.site], stream, seed)) for stream in trace]
@@ -161,9 +163,12 @@ def test_a_stream_that_a_worker_does_not_grant_keeps_what_it_has_sent():
         assert match_rate(one, other) == 1.0
 
 
-def test_gateways_hear_of_a_node_that_fails_and_comes_back_as_simulated():
-    """What it had answered since its last report, it cannot report any more."""
+@pytest.mark.parametrize("start_s", [0.0, 4.4])
+def test_gateways_hear_of_a_node_that_fails_and_comes_back_as_simulated(start_s):
+    """What it answered since its last report it cannot report any more; its workers take time to start."""
     scenario = ew.load_scenario("three-tier", {"streams.gateways": "per_site", **FAILING})
+    variants = tuple(replace(each, start_s=start_s) for each in scenario.catalog.variants)
+    scenario = replace(scenario, catalog=replace(scenario.catalog, variants=variants))
     pairs, _ = both(scenario, "power-of-two", 8)
     for one, other in pairs:
         assert match_rate(one, other) == 1.0

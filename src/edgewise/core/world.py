@@ -47,6 +47,7 @@ class World:
         distribution: (W,) law of the delay, index into `LAWS`.
         batch_timeout_s: (W,) how long a free worker waits for a batch to fill.
         at_first: (W,) whether the worker is there at the beginning; others may be started.
+        start_s: (W,) from its image, or from a node that is back, to a worker's first answer.
         link_bps: (L,) capacities of the links that messages share; none where they do not.
         path: (S, C, K) links of each way there, in order; -1 where it has fewer.
         real, whole: (5, W) and (3, W) the same figures for kernels; LARGEST is D_v at the largest payload.
@@ -80,6 +81,7 @@ class World:
     link_bps: Floats = field(default_factory=lambda: _floats(()))
     path: Ints = field(default=None)  # type: ignore[arg-type]
     at_first: Bools = field(default=None)  # type: ignore[arg-type]
+    start_s: Floats = field(default=None)  # type: ignore[arg-type]
     real: Floats = field(init=False)
     whole: Ints = field(init=False)
 
@@ -91,6 +93,8 @@ class World:
             object.__setattr__(self, "path", _ints(np.zeros((*self.delay_s.shape, 0))))
         if self.at_first is None:
             object.__setattr__(self, "at_first", _flags([True] * self.workers))
+        if self.start_s is None:
+            object.__setattr__(self, "start_s", _floats(np.zeros(self.workers)))
         object.__setattr__(self, "whole", _ints((self.task, self.cluster, self.node)))
 
     @property
@@ -158,6 +162,7 @@ class World:
             distribution=_ints([LAWS.index(profile.distribution) for profile in profiles]),
             batch_timeout_s=_floats([variant.batch_timeout_s for variant in variants]),
             at_first=_flags([worker.at_first for worker in topology.workers]),
+            start_s=_floats([variant.start_s for variant in variants]),
             link_bps=_floats(() if routes is None else routes.rate_bps),
             path=_ints(
                 np.zeros((*delay.shape, 0))

@@ -178,6 +178,9 @@ class Pipeline:
         frames: length in frames; None when `duration_s` gives it.
         duration_s: length in seconds of running; None when `frames` gives it.
         arrival_s: when it is submitted.
+        image: name of what its nodes fetch before they run tasks of it.
+        image_bytes: size of that.
+        start_s: from the last byte of it, or from a node that is back, to the first frame.
 
     Raises:
         ScenarioError: not exactly one of `frames` and `duration_s`, or a value is not positive.
@@ -190,6 +193,9 @@ class Pipeline:
     frames: float | None = None
     duration_s: float | None = None
     arrival_s: float = 0.0
+    image: str = ""
+    image_bytes: float = 0.0
+    start_s: float = 0.0
 
     def __post_init__(self) -> None:
         if (self.frames is None) == (self.duration_s is None):
@@ -226,9 +232,8 @@ def pipeline_of(spec: PipelineSpec) -> Pipeline:
                 )
     tasks = tuple(Task(task.name, task.work_ops or 0.0, task.memory_bytes) for task in spec.tasks)
     graph = TaskGraph(spec.name, tasks, _edges(spec.tasks))
-    return Pipeline(
-        spec.name, graph, spec.source, spec.input_bytes, spec.frames, spec.length_s, spec.arrive_s
-    )
+    length, start = (spec.frames, spec.length_s, spec.arrive_s), (spec.image_bytes, spec.start_s)
+    return Pipeline(spec.name, graph, spec.source, spec.input_bytes, *length, spec.image or spec.name, *start)
 
 
 def check_pipelines(spec: ScenarioSpec, catalog: Catalog, topology: Topology, problems: list[str]) -> None:

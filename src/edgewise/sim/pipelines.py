@@ -1,8 +1,10 @@
 """Streaming pipelines over time: arrivals, waiting, completion, re-planning; one judge for all policies.
 
 Between two events every running pipeline makes progress at the throughput that the judge computes from the
-placements in force. A pipeline whose tasks move to other nodes stands still for `migration_s`, one whose
-frames meet a dead node until that is back or they go elsewhere; who runs for a time does not run meanwhile.
+placements in force. A pipeline that starts, also on a node that is back, waits for the images that its nodes
+fetch, and then takes its `start_s`. One whose tasks move to other nodes waits for images, and then stands
+still for `migration_s`; one whose frames meet a dead node until that is back or they go elsewhere. Who runs
+for a time does not run meanwhile, but for `migration_s`, which counts, as in ENTS.
 What runs where is decided by `core.place.core`, as on a test bed.
 """
 
@@ -30,6 +32,7 @@ from edgewise.core.place import (
 )
 from edgewise.core.place.core import PlaceCore
 from edgewise.model.pipelines import Network, Pipeline
+from edgewise.sim.images import NodeImages
 
 DONE = 1e-9  # relative; a pipeline this near its end is at its end
 
@@ -168,14 +171,22 @@ class PipelineWorld:
         self.length_s = np.array(
             [np.inf if pipeline.duration_s is None else pipeline.duration_s for pipeline in pipelines]
         )
-        self.frames, self.rate, self.resume_s = np.zeros(count), np.zeros(count), np.zeros(count)
+        self.frames, self.rate, self.resume_s, self._starts_s = np.zeros((4, count))
         self.start_s, self.finish_s, self._stopped_s = np.full((3, count), np.nan)
         self.migrations = np.zeros(count, dtype=np.int64)
         self.decision_s: list[float] = []
         self.now_s, self.arrived = 0.0, 0
         self.down = np.zeros(len(network.names), dtype=np.bool_)
-        self._stuck = np.zeros(count, dtype=np.bool_)  # frames meet a dead node
+        self._stuck = np.zeros(count, dtype=np.bool_)  # frames meet a dead node, or an image has to come
+        self._images: NodeImages | None = None
+        self._node_of: Sequence[int] = ()  # as images call them, -1: has all of them
+        self._comes: dict[int, dict[int, float]] = {}  # by pipeline and node, when its image is there
+        self._then_s: dict[int, tuple[float, float]] = {}  # how long it starts after that, and stands still
         self._next_s: float | None = None  # None: something has changed since it was worked out
+
+    def fetches(self, images: NodeImages, node_of: Sequence[int]) -> None:
+        """Nodes, as `node_of` says that `images` calls them, fetch images; -1: all are there."""
+        self._images, self._node_of = images, node_of
 
     def advance(self) -> bool:
         """On to the next event, where pipelines come or end; False if nothing can make progress any more."""
@@ -216,7 +227,8 @@ class PipelineWorld:
         i, end_s, self._next_s = self._active(), self._ends(), None
         # The core may just have stopped one that made progress up to now.
         self.frames += self.rate * np.maximum(to_s - np.maximum(self.now_s, self.resume_s), 0.0)
-        self.length_s[self._stuck] += to_s - self.now_s
+        starts_s = np.clip(self._starts_s - self.now_s, 0.0, to_s - self.now_s)
+        self.length_s += np.where(self._stuck, to_s - self.now_s, starts_s)
         self.now_s = to_s
         for pipeline in i[(end_s <= to_s * (1 + DONE)) & np.isnan(self.finish_s[i])].tolist():
             self.finish_s[pipeline], self.rate[pipeline] = to_s, 0.0
@@ -234,23 +246,64 @@ class PipelineWorld:
                     self.start_s[i] = now_s
                 else:  # it goes on where it was stopped
                     self.length_s[i] += now_s - self._stopped_s[i]
+                self._begin(placed, now_s, starts=True)
             case MovePipeline(placed):
                 self.migrations[placed.pipeline.id] += 1
-                self.resume_s[placed.pipeline.id] = now_s + self.migration_s
+                self._begin(placed, now_s, starts=False)
             case StopPipeline(i):
                 self._stopped_s[i], self.rate[i], self._stuck[i] = now_s, 0.0, False
+                self._starts_s[i] = 0.0
+                del self._comes[i]
+
+    def change_node(self, node: int, up: bool, now_s: float) -> None:
+        """Pipelines whose frames meet a dead node stand still, and start with a task once it is back."""
+        self.down[node], self._next_s = not up, None
+        if self._images is not None and not up:
+            self._images.lose(self._node_of[node], now_s)
+        for placed in self.core.running.values():
+            if up and (placed.node == node).any():
+                self._begin(placed, now_s, starts=True)
+
+    def image_came(self, image: str, node: int, there_s: float) -> None:
+        """An image is there then, and pipelines that waited for it alone start."""
+        for i, comes in self._comes.items():
+            if self.pipelines[i].image == image and node in comes:
+                comes[node] = there_s
+                self._starts(i, self.now_s)
+
+    def _begin(self, placed: Placement, now_s: float, starts: bool) -> None:
+        """Tasks begin on their nodes; a pipeline that only moves stands still for `migration_s` instead."""
+        i, images = placed.pipeline.id, self._images
+        pipeline = self.pipelines[i]
+        nodes = {self._node_of[n] for n in placed.node.tolist()} if images is not None else set[int]()
+        self._comes[i] = {
+            n: images.fetch(pipeline.image, n, pipeline.image_bytes, now_s)
+            for n in sorted(nodes)
+            if images is not None and n >= 0
+        }
+        self._then_s[i] = (pipeline.start_s, 0.0) if starts else (0.0, self.migration_s)
+        self._starts(i, now_s)
+
+    def _starts(self, i: int, now_s: float) -> None:
+        """When a pipeline whose images come makes progress again, once that is known."""
+        there_s, (start_s, stands_s) = max(self._comes[i].values(), default=now_s), self._then_s[i]
+        if there_s < np.inf:
+            self._starts_s[i] = max(there_s, now_s) + start_s
+            self.resume_s[i] = max(self.resume_s[i], self._starts_s[i] + stands_s)
 
     def settle(self) -> None:
         """Rates of the placements in force."""
         active, placed, self._next_s = self._active(), list(self.core.running.values()), None
         self.rate[active] = throughput(self.core.network, placed)
         self._stuck[:] = False
-        if self.down.any():
-            self._stuck[[p.pipeline.id for p in placed if self._broken(p)]] = True
+        if self._images is not None or self.down.any():
+            self._stuck[[p.pipeline.id for p in placed if self._stands(p)]] = True
             self.rate[self._stuck] = 0.0
 
-    def _broken(self, placed: Placement) -> bool:
-        """Whether frames meet a dead node: their source, one of tasks, or one that they pass through."""
+    def _stands(self, placed: Placement) -> bool:
+        """Whether an image comes, or frames meet a dead node: their source, a task's, one on the way."""
+        if max(self._comes[placed.pipeline.id].values(), default=0.0) == np.inf:
+            return True
         return bool(self.down[nodes_of(self.core.network, placed)].any())
 
     def outcome(self) -> PipelineRun:
@@ -278,5 +331,6 @@ class PipelineWorld:
         with np.errstate(divide="ignore", invalid="ignore"):
             by_frames = np.maximum(self.now_s, self.resume_s[i]) + left / self.rate[i]
         by_frames[self.rate[i] <= 0] = np.inf
-        by_time = np.where(self._stuck[i], np.inf, self.start_s[i] + self.length_s[i])
+        start_s = self.start_s[i] + np.maximum(self._starts_s[i] - self.now_s, 0.0)
+        by_time = np.where(self._stuck[i], np.inf, start_s + self.length_s[i])
         return np.asarray(np.minimum(by_frames, by_time))

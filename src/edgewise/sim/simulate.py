@@ -63,6 +63,14 @@ class RunInputs:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerStarted:
+    """It starts since its node is back, and answers from now on, unless that has failed again."""
+
+    worker: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class DeathHeard:
     """Gateways have heard that this worker is dead, and of all else that they hear at that time."""
 
@@ -126,6 +134,7 @@ class Simulation:
         self._counts = np.zeros((3, self._windows), dtype=np.int64)  # opened, bound, refused
         self.carrier = self._carrier(np.uint64(seed & 0xFFFFFFFFFFFFFFFF), wires)
         self._alive = self.world.at_first.copy()
+        self._starting: dict[int, float] = {}  # when workers on nodes that are back will be up
         self.workers.each.dead[:] = ~self._alive
         self.pooled = np.zeros(self.world.workers, dtype=np.bool_)
         self._queue: list[tuple[float, int, int, Any]] = []
@@ -253,6 +262,8 @@ class Simulation:
             self.carrier.advance(now_s)
             if isinstance(what, NodeChange):
                 self._change_node(what)
+            elif isinstance(what, WorkerStarted):
+                self._started(what)
             else:
                 self._change_link(what)
         elif isinstance(what, DeathHeard):
@@ -325,17 +336,26 @@ class Simulation:
         self.carrier.attach(streams[reached], now_s[reached], worker[reached])
 
     def _change_node(self, change: NodeChange) -> None:
-        now_s, news_s = change.at_s, change.at_s + self.scenario.telemetry_lag_s
-        for w in np.flatnonzero(self.world.node == self.world.node_names.index(change.node)):
+        now_s = change.at_s
+        for w in np.flatnonzero(self.world.node == self.world.node_names.index(change.node)).tolist():
+            self._starting.pop(w, None)
             if self._alive[w] == change.up or (change.up and self.pooled[w]):
                 continue
-            if change.up:
-                self._revive(int(w), now_s)
-            else:
+            if not change.up:
                 self._alive[w] = False
-                self.carrier.fail(int(w), now_s)
-                self._count_anew(int(w), now_s)
-            self._push(news_s, NEWS, WorkerChanged(news_s, int(w), change.up))
+                self.carrier.fail(w, now_s)
+                self._count_anew(w, now_s)
+                self.tell_of(w, now_s, up=False)
+            elif (start_s := float(self.world.start_s[w])) > 0.0:
+                self._starting[w] = now_s + start_s
+                self._push(now_s + start_s, CHANGED, WorkerStarted(w, now_s + start_s))
+            else:
+                self.begin_worker(w, now_s)
+
+    def _started(self, what: WorkerStarted) -> None:
+        if self._starting.get(what.worker) == what.at_s:
+            del self._starting[what.worker]
+            self.begin_worker(what.worker, what.at_s)
 
     def _revive(self, w: int, now_s: float) -> None:
         """A worker is there from now on, and idle."""

@@ -31,7 +31,6 @@ from edgewise.core.dispatch.views import CODES, DECLARED, REASONS, Violation
 from edgewise.core.grant_rules import NOBODY, others_qps
 from edgewise.core.grants import RENEW_S
 from edgewise.model.scenario import Scenario
-from edgewise.model.topology import NodeChange
 from edgewise.sim.simulate import NEWS, Simulation
 from edgewise.sim.streams import desks, gateways
 from edgewise.sim.streams.desk_steps import state_of
@@ -311,13 +310,6 @@ class SiteSimulation(Simulation):
         for command in commands:
             if isinstance(command, Refuse):
                 self.reason[command.stream_id] = CODES[command.reason]
-
-    def _change_node(self, change: NodeChange) -> None:
-        """A worker that starts again has granted nothing yet."""
-        super()._change_node(change)
-        if change.up:
-            for w in np.flatnonzero(self.world.node == self.world.node_names.index(change.node)):
-                desks.forget_all(self._site.granted, int(w))
 
     def begin_worker(self, w: int, now_s: float) -> None:
         """See `Simulation.begin_worker`; it has granted nothing yet."""

@@ -119,6 +119,9 @@ def _drawn(
             spec.frames,
             spec.length_s,
             arrival_s,
+            spec.name,
+            spec.image_bytes,
+            spec.start_s,
         )
         for i, (source, arrival_s) in enumerate(zip(sources.tolist(), arrivals_s.tolist(), strict=True))
     ]

@@ -72,6 +72,10 @@ class GraphSpec(Spec):
     memory_bytes: BytesOrZero = Field(
         default=0.0, description="Simulated beside other work: memory that it holds of each server's node."
     )
+    start_s: SecondsOrZero = Field(
+        default=0.0,
+        description="Simulated beside other work: from a node that is back to its server's first task, in s.",
+    )
 
 
 class PipelineTaskSpec(Spec):
@@ -89,15 +93,25 @@ class PipelineTaskSpec(Spec):
     )
 
 
-class LengthSpec(Spec):
-    """How long a pipeline runs."""
+class RunningSpec(Spec):
+    """How a pipeline starts, and how long it runs."""
 
     ONE_OF = ("frames", "length_s")
     frames: Positive | None = Field(default=None, description="Length in frames; or give `length_s`.")
     length_s: Seconds | None = Field(default=None, description="Length in seconds of running.")
+    image_bytes: BytesOrZero = Field(
+        default=0.0,
+        description="Simulated: a node fetches so much once, before its first task of this pipeline starts; "
+        "with `sharing` over the links from the cluster that images come from.",
+    )
+    start_s: SecondsOrZero = Field(
+        default=0.0,
+        description="Simulated: from the last byte of its image, or a node that is back, to its first frame, "
+        "in s.",
+    )
 
 
-class PipelineSpec(LengthSpec):
+class PipelineSpec(RunningSpec):
     """A pipeline: frames arise at a node and stream through its tasks."""
 
     name: Name = Field(description="Unique among the pipelines.")
@@ -129,7 +143,7 @@ class PipelineSpec(LengthSpec):
         return self
 
 
-class GeneratedPipelinesSpec(LengthSpec):
+class GeneratedPipelinesSpec(RunningSpec):
     """Pipelines that a run draws by its seed: they come as a Poisson process, each at a random node."""
 
     generate: Literal["recognition", "random"] = Field(

@@ -40,9 +40,9 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.topology import LinkChange, Topology
 from edgewise.policies.split.layout import LayoutProgram, layout_of
 from edgewise.policies.split.program import SplitProgram
+from edgewise.sim.images import Images
 from edgewise.sim.links.wires import Wires
 from edgewise.sim.pipelines import PipelineWorld
-from edgewise.sim.requests.queues import Images
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.stations.leaving import LostQueries
 from edgewise.sim.stations.network import StationNetwork
@@ -129,7 +129,8 @@ class GraphsPart(Bystander):
         world: before its first query.
         nodes: (S,) names of the servers' nodes.
         end_s: of the run; queries that are under way then go on.
-        lag_s: after which the scheduler hears that a server went down or came up.
+        delays_s: after which the scheduler hears that a server went down or came up; in which one starts on a
+            node that is back.
         wires: links that others use too, with the route over them that each station of the world stands for.
     Attributes:
         busy_s: (S,) seconds of the run in which servers worked, once it is over.
@@ -142,10 +143,11 @@ class GraphsPart(Bystander):
         world: SplitWorld,
         nodes: Sequence[str],
         end_s: float,
-        lag_s: float,
+        delays_s: tuple[float, float],
         wires: tuple[Wires, dict[str, int]] | None = None,
     ) -> None:
-        self.world, self._nodes, self._end_s, self._lag_s = world, tuple(nodes), end_s, lag_s
+        self.world, self._nodes, self._end_s, (self._lag_s, self._start_s) = world, nodes, end_s, delays_s
+        self._starting: dict[int, float] = {}  # when servers on nodes that are back will be up
         self._over, self._lost = False, LostQueries(world)
         self._news: deque[ServerChanged] = deque()
         self._wire = None
@@ -156,12 +158,30 @@ class GraphsPart(Bystander):
             engine.wire(list(wires[1]), self._send)
 
     def change_node(self, node: str, up: bool, now_s: float) -> None:
-        """The server there stops, or begins anew what it had."""
+        """The server there stops; or starts, and begins anew what it had."""
         for server in [s for s, name in enumerate(self._nodes) if name == node]:
-            self._bring_up(now_s)
-            engine = self.world.engine
-            engine.change(now_s, engine.network.stations[server].name, up=up)
-            self._news.append(ServerChanged(now_s + self._lag_s, server, up))
+            if up and self._start_s > 0.0:
+                self._starting[server] = now_s + self._start_s
+            else:
+                self._starting.pop(server, None)
+                self._change(server, up, now_s)
+
+    def next_s(self) -> float:
+        """When a server has started."""
+        return min(self._starting.values(), default=math.inf)
+
+    def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
+        """Servers that have started; nothing for the cores."""
+        for server in [s for s, at_s in self._starting.items() if at_s <= now_s]:
+            del self._starting[server]
+            self._change(server, True, now_s)
+        return ()
+
+    def _change(self, server: int, up: bool, now_s: float) -> None:
+        self._bring_up(now_s)
+        engine = self.world.engine
+        engine.change(now_s, engine.network.stations[server].name, up=up)
+        self._news.append(ServerChanged(now_s + self._lag_s, server, up))
 
     def finish(self) -> None:
         """To the last query that can end."""
@@ -328,8 +348,14 @@ class PipelinesPart(Bystander):
         """Pipelines with a task on a dead node stand still."""
         if node in (names := self.world.core.network.names):
             self._bring_up(now_s)
-            self.world.down[names.index(node)] = not up
+            self.world.change_node(names.index(node), up, now_s)
             self._changed = True
+
+    def image_came(self, image: str, node: int, there_s: float) -> None:
+        """See `NodeImages`; this is heard at the moment at which its last byte is sent."""
+        self._bring_up(self._now_s)
+        self.world.image_came(image, node, there_s)
+        self._changed = True
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """Ends, submissions, and the decision on them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from edgewise.core.orchestrate.core import OrchestrateCore
@@ -16,11 +16,7 @@ from edgewise.core.orchestrate.events import (
     ReplicaSeen,
     StartReplica,
 )
-from edgewise.model.pools import image_cluster
-from edgewise.model.scenario import Scenario
-from edgewise.model.topology import LinkChange
 from edgewise.sim.joint.parts import Rank
-from edgewise.sim.requests.queues import Outages
 from edgewise.sim.requests.sites import RequestSites
 
 
@@ -30,17 +26,21 @@ class RequestsPart:
     Args:
         sites: before the first request.
         core: decides; it is only read here.
+        start_s: of workers that are there for good, by name, on a node that is back.
         every: every frame is told of, as somebody else has news then.
     """
 
     commands = (StartReplica, KeepReplica, EndReplica)
 
-    def __init__(self, sites: RequestSites, core: OrchestrateCore, every: bool = False) -> None:
-        self.sites, self.core, self._every = sites, core, every
+    def __init__(
+        self, sites: RequestSites, core: OrchestrateCore, start_s: Mapping[str, float], every: bool = False
+    ) -> None:
+        self.sites, self.core, self._start_s, self._every = sites, core, start_s, every
         self._frame, self._look_s, self._measure_s = 0.0, 0.0, sites.news.after(0.0) + sites.news.lag_s
         self._stirred = -1  # `RequestSites.stirred` at the last frame
         self._end_s = len(sites.tally) * sites.frame_s
         self._nodes = {name: n for n, name in enumerate(sites.services.nodes)}
+        self._starting: dict[str, float] = {}  # when workers on nodes that are back will be up
 
     def next_s(self) -> float:
         """The next frame that could change something; before it looks at those that are to go, with news."""
@@ -48,7 +48,7 @@ class RequestsPart:
         if frame_s < self._idle_s:
             frame_s = self._from(self._idle_s) * self.sites.frame_s
         next_s = min(frame_s, self._look_s if self.sites.going else math.inf)
-        next_s = min(next_s, self._measures_s(self.sites.now_s))
+        next_s = min(next_s, self._measures_s(self.sites.now_s), *self._starting.values())
         return next_s if next_s < self._end_s else math.inf
 
     def _measures_s(self, now_s: float) -> float:
@@ -76,10 +76,23 @@ class RequestsPart:
         """Replicas of a dead node break; they start again when it is back."""
         if node in self._nodes:
             (self.sites.repair_node if up else self.sites.fail_node)(self._nodes[node])
-        self.sites.change_workers(node, up)
+        here = self.sites.queues.workers_on(node)
+        if up:
+            self._starting |= {n: now_s + self._start_s[n] for n in here if n in self._start_s}
+            self._begin_workers(now_s)
+        else:
+            self._starting = {n: at_s for n, at_s in self._starting.items() if n not in here}
+            self.sites.fail_workers(node)
+
+    def _begin_workers(self, now_s: float) -> None:
+        """Those that have started answer from now on."""
+        for name in [name for name, at_s in self._starting.items() if at_s <= now_s]:
+            del self._starting[name]
+            self.sites.set_worker(name, wanted=True, up=True)
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """What has changed of replicas, and at the beginning of a frame what was counted, and the frame."""
+        self._begin_workers(now_s)
         there, self._look_s = self.sites.queues.replicas, now_s + self.sites.news.period_s
         if self._measures_s(now_s) <= now_s:
             self.sites.measure()
@@ -118,20 +131,3 @@ class RequestsPart:
     def finish(self) -> None:
         """To the end of the last frame."""
         self.advance(self._end_s)
-
-
-def outages(scenario: Scenario) -> Outages:
-    """When the ways between where images are kept and sites are down, by the timeline."""
-    cluster = image_cluster(scenario)
-    sites, found = [site.name for site in scenario.topology.sites], dict[int, list[tuple[float, float]]]()
-    down_s: dict[int, float] = {}
-    for change in scenario.timeline:
-        if isinstance(change, LinkChange) and change.cluster == cluster:
-            site = sites.index(change.site)
-            if change.up is False:
-                down_s.setdefault(site, change.at_s)
-            elif change.up and site in down_s:
-                found.setdefault(site, []).append((down_s.pop(site), change.at_s))
-    for site, at_s in down_s.items():
-        found.setdefault(site, []).append((at_s, math.inf))
-    return found

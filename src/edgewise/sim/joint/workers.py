@@ -35,9 +35,8 @@ from edgewise.core.orchestrate.events import (
 )
 from edgewise.model.pools import Orchestrated
 from edgewise.model.scenario import Scenario
-from edgewise.sim.joint.images import NodeImages
+from edgewise.sim.images import Images, NodeImages, Outages
 from edgewise.sim.joint.parts import Bystander, Rank
-from edgewise.sim.requests.queues import Images, Outages
 from edgewise.sim.requests.sites import MOST, RequestSites
 from edgewise.sim.simulate import Simulation
 
@@ -85,9 +84,7 @@ class WorkersPart(Bystander):
         mine = what.pool_of >= 0
         self.stage: Ints = np.where(mine & world.at_first, WorkerStage.UP, WorkerStage.AWAY).astype(np.int64)
         simulation.pooled[:] = mine
-        self.images = NodeImages(
-            images, system.site_of, system.delay_s[:, 0], system.rate_bps[:, 0], self._image_came
-        )
+        self.images = NodeImages(images, system, self._image_came)
         for w in np.flatnonzero(mine & world.at_first).tolist():
             self.images.have(self._variant(w).name, self._node(w))
         self._up_s = dict[int, float]()  # when workers that start will be up

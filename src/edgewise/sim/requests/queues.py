@@ -8,48 +8,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from edgewise.arrays import Floats, Ints, figure
+from edgewise.arrays import Floats, figure
 from edgewise.core.dispatch.request_flow import LOST
 from edgewise.core.dispatch.request_rules import CLOUD
 from edgewise.core.dispatch.requests import DeskRoom
-from edgewise.core.pulls import Pull, Pulls
+from edgewise.core.pulls import Pull
 from edgewise.model.services import Services
+from edgewise.sim.images import NO_OUTAGES, Images, Outages, after_outages
 from edgewise.sim.requests import replicas as compiled
 from edgewise.sim.requests.state import CLOCK, NONE, RequestRun, longer
 from edgewise.sim.slots.replica_state import WORKED_ON
 from edgewise.sim.streams.guests import Guests
-
-Outages = Mapping[int, Sequence[tuple[float, float]]]
-"""Of the way from the cloud to a site, by its index: from when to when, in order."""
-NO_OUTAGES: Outages = MappingProxyType({})
-
-
-def after_outages(begin_s: float, end_s: float, outages: Sequence[tuple[float, float]]) -> float:
-    """When what would last from `begin_s` to `end_s` ends, if it stands still in outages, in order."""
-    for down_s, up_s in outages:
-        if begin_s < up_s and down_s < end_s:
-            end_s += up_s - max(down_s, begin_s)
-    return end_s
-
-
-class Images(NamedTuple):
-    """How images come to nodes where links are shared: all at once, with reserved rates.
-
-    Attributes:
-        ways: (N,) to each node, as `pulls` calls them.
-        paths: (N,) links of these.
-    """
-
-    pulls: Pulls
-    ways: tuple[int, ...]
-    paths: tuple[Ints, ...]
 
 
 class ReplicaServer:
@@ -233,16 +207,20 @@ class ReplicaQueues:
         if server.station != CLOUD:
             self._leave_room(server.station)
 
-    def change_workers(self, node: str, up: bool) -> None:
-        """Streams' workers on a node fail, and lose requests; or are back, but for those of pools."""
-        pooled = {each.name for each in self.services.workers if each.pooled}
-        for server in self.replicas.values():
-            if self._guests is not None and self._guests.nodes.get(server.name) == node:
-                server.up, server.waiting = up and server.name not in pooled, 0
-                had = self._guests.lose(server.worker)
-                self.make_room(len(had))
-                for i in had:
-                    compiled.leave(self.run, i, LOST)
+    def workers_on(self, node: str) -> list[str]:
+        """Streams' workers there that serve requests."""
+        nodes = {} if self._guests is None else self._guests.nodes
+        return [name for name in self.replicas if nodes.get(name) == node]
+
+    def fail_worker(self, name: str) -> None:
+        """A streams' worker fails, and loses requests."""
+        assert self._guests is not None, "whose worker it is has guests"
+        server = self.replicas[name]
+        server.up, server.waiting = False, 0
+        had = self._guests.lose(server.worker)
+        self.make_room(len(had))
+        for i in had:
+            compiled.leave(self.run, i, LOST)
 
     # nodes
 

@@ -28,12 +28,13 @@ from edgewise.model.services import Services
 from edgewise.policies.registry import runs_live
 from edgewise.policies.requests.rules import KernelDispatch, by_rule
 from edgewise.sim.direct import direct
+from edgewise.sim.images import NO_OUTAGES, Images, Outages
 from edgewise.sim.links import riders
 from edgewise.sim.links.wires import Carrier, Wires, no_wire
 from edgewise.sim.requests import loop
 from edgewise.sim.requests.news import News, gather, hear, note
 from edgewise.sim.requests.notes import Note, take_notes
-from edgewise.sim.requests.queues import NO_OUTAGES, Images, Outages, ReplicaQueues
+from edgewise.sim.requests.queues import ReplicaQueues
 from edgewise.sim.requests.riding import ride
 from edgewise.sim.requests.seen import gone, seen_of
 from edgewise.sim.requests.state import GATHERED, HEARD, NONE, Stop, new_run
@@ -455,7 +456,8 @@ class RequestSites:
         self._change()
         self.queues.repair_node(node)
 
-    def change_workers(self, node: str, up: bool) -> None:
-        """See `ReplicaQueues`."""
+    def fail_workers(self, node: str) -> None:
+        """Streams' workers there fail; what they had, its sites send elsewhere."""
         self._change()
-        self.queues.change_workers(node, up)
+        for name in self.queues.workers_on(node):
+            self.queues.fail_worker(name)

@@ -1,22 +1,43 @@
-"""Images on nodes: what a worker that starts finds there, or fetches from where images are kept."""
+"""Images on nodes: what starts finds there, or fetches from where images are kept."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.pulls import Pull
-from edgewise.sim.requests.queues import Images, Outages, after_outages
+from edgewise.core.pulls import Pull, Pulls
+from edgewise.model.orchestration import System
+from edgewise.model.pools import image_cluster
+from edgewise.model.scenario import Scenario
+from edgewise.model.topology import LinkChange
+
+Outages = Mapping[int, Sequence[tuple[float, float]]]
+"""Of the way from where images are kept to a site, by its index: from when to when, in order."""
+NO_OUTAGES: Outages = MappingProxyType({})
+
+
+class Images(NamedTuple):
+    """How images come to nodes where links are shared: all at once, with reserved rates.
+
+    Attributes:
+        ways: (N,) to each node, as `pulls` calls them.
+        paths: (N,) links of these.
+    """
+
+    pulls: Pulls
+    ways: tuple[int, ...]
+    paths: tuple[Ints, ...]
 
 
 class NodeImages:
-    """Images of variants on nodes.
+    """Images of workers' variants, or of pipelines, on nodes.
 
     Args:
         images: how they come: over links that all share; or, of outages alone, each with the whole rate.
-        site_of: (N,) site of each node.
-        delay_s, rate_bps: (B,) of the ways from where images are kept to the sites.
+        system: nodes, and the ways from where images are kept to their sites.
         came: told of an image that has come to a node: which, node, and when it is there.
     Attributes:
         fetched_bytes: so far.
@@ -25,14 +46,14 @@ class NodeImages:
     def __init__(
         self,
         images: Images | Outages,
-        site_of: Ints,
-        delay_s: Floats,
-        rate_bps: Floats,
+        system: System,
         came: Callable[[str, int, float], None],
     ) -> None:
         self._images = images if isinstance(images, Images) else None
         self._outages: Outages = {} if isinstance(images, Images) else images
-        self._site_of, self._delay_s, self._rate_bps, self._came = site_of, delay_s, rate_bps, came
+        self._site_of, self._came = system.site_of, came
+        self._delay_s: Floats = system.delay_s[:, 0]
+        self._rate_bps: Floats = system.rate_bps[:, 0]
         self._there_s: dict[tuple[str, int], float] = {}
         self._pulls: dict[tuple[str, int], Pull] = {}
         self.fetched_bytes = 0.0
@@ -73,3 +94,28 @@ class NodeImages:
         pull, (image, node) = self._pulls.pop(key), key
         self._there_s[key] = pull.end_s + float(self._delay_s[self._site_of[node]])
         self._came(image, node, self._there_s[key])
+
+
+def after_outages(begin_s: float, end_s: float, outages: Sequence[tuple[float, float]]) -> float:
+    """When what would last from `begin_s` to `end_s` ends, if it stands still in outages, in order."""
+    for down_s, up_s in outages:
+        if begin_s < up_s and down_s < end_s:
+            end_s += up_s - max(down_s, begin_s)
+    return end_s
+
+
+def outages(scenario: Scenario) -> Outages:
+    """When the ways between where images are kept and sites are down, by the timeline."""
+    cluster = image_cluster(scenario)
+    sites, found = [site.name for site in scenario.topology.sites], dict[int, list[tuple[float, float]]]()
+    down_s: dict[int, float] = {}
+    for change in scenario.timeline:
+        if isinstance(change, LinkChange) and change.cluster == cluster:
+            site = sites.index(change.site)
+            if change.up is False:
+                down_s.setdefault(site, change.at_s)
+            elif change.up and site in down_s:
+                found.setdefault(site, []).append((down_s.pop(site), change.at_s))
+    for site, at_s in down_s.items():
+        found.setdefault(site, []).append((at_s, math.inf))
+    return found
