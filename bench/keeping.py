@@ -25,14 +25,17 @@ from edgewise.runtime.http.messages import write_request
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 
 STARTER = """
-import asyncio, json, signal, subprocess, sys, tempfile
+import asyncio, json, shutil, signal, subprocess, sys, tempfile
 from pathlib import Path
 from bench.left_out import scenario
 from edgewise.runtime import http
 from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.reaching import ask
-folder = Path(tempfile.mkdtemp()) / "live"
-store = prepare(folder, scenario(), emulation=Emulation(on=False))
+from edgewise.model.scenario import parse_scenario
+folder, said = Path(tempfile.mkdtemp()) / "live", scenario().spec.model_dump(mode="json", exclude_none=True)
+for variant in said["catalog"]["variants"]:
+    variant["capacity_qps"], variant["profile"]["fixed_s"] = 1e5, 1e-6  # there is room for the stream
+store = prepare(folder, parse_scenario(said, "keeping"), emulation=Emulation(on=False))
 command = [sys.executable, "-m", "edgewise.runtime.controller.nursery", str(folder)]
 nursery = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 async def begun():
@@ -41,18 +44,20 @@ async def begun():
         await ask(client, "GET", "/v2/health/ready", patience_s=240)
         client.close()
     front = http.Client.of_url(store.processes("gateway")[0].process.url)
-    needs = {"task": "detection", "rate_qps": 1e5, "size_bytes": 100, "deadline_s": 20}
+    needs = {"task": "detection", "rate_qps": 5e4, "size_bytes": 100, "deadline_s": 20}
     for _ in range(200):
         answer = await ask(front, "POST", "/v1/streams", body=json.dumps(needs).encode(), patience_s=60)
         if answer.status == 201:
             return json.loads(answer.body)["stream"]
         await asyncio.sleep(0.1)
+    sys.exit(f"no stream: {answer.body.decode()}")
 stream = asyncio.run(begun())
 front = store.processes("gateway")[0]
 print(json.dumps([int(front.handle.split(":")[0]), front.process.port, str(stream)]), flush=True)
 sys.stdin.read()
 nursery.send_signal(signal.SIGTERM)
 nursery.wait(60)
+shutil.rmtree(folder.parent)
 """
 ASKED = {"a query of a stream": "detection", "a request of a service": "served"}
 CONNECTIONS, SECONDS = 8, 1.0
