@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from edgewise import policies
 from edgewise.arrays import Floats, Ints, Records
+from edgewise.core.defer import ROUNDING
 from edgewise.core.guard import Decided, Guard
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import Scenario
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from edgewise.sim.pipelines import PipelineRun
     from edgewise.sim.stations.split import SplitRun
 
-ROUNDING = 1e-9  # relative; sums of floats may miss a slot
 Make = Callable[[], Any]
 Columns = Mapping[str, Any]
 GraphsToRun = tuple["SplitProgram | LayoutProgram", int, "TelemetrySpec | None"]

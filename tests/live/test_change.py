@@ -14,7 +14,8 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.runtime.backends import alive_handle
 from edgewise.runtime.controller.nursery import is_running
 from edgewise.runtime.controller.plan import DATABASE, Emulation, prepare
-from edgewise.runtime.controller.rolling import DONE, FAILED, read_change
+from edgewise.runtime.controller.rolling import read_change
+from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import Store
 
 pytestmark = pytest.mark.live

@@ -12,8 +12,9 @@ from edgewise.runtime.backends import LocalBackend, handle_of
 from edgewise.runtime.controller import controller as module
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.plan import Emulation, prepare
-from edgewise.runtime.controller.rolling import DONE, read_change, write_change
+from edgewise.runtime.controller.rolling import read_change, write_change
 from edgewise.runtime.serving import Listen
+from edgewise.runtime.states import DONE
 from edgewise.runtime.steady import SteadyStore
 
 pytestmark = pytest.mark.live

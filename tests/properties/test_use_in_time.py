@@ -2,7 +2,7 @@
 
 import pytest
 
-from edgewise.report.use import TOTAL
+from edgewise.core.holders import TOTAL
 from joint_scenarios import five_kinds, run_of
 
 JOBS = [{"cores": 3, "duration_s": 20}, {"cores": 1, "duration_s": 10, "submitted_s": 5}]

@@ -84,3 +84,63 @@ def test_every_library_that_is_not_always_installed_is_kept_to_named_modules():
     own = {"edgewise", *brought, *always, *sys.stdlib_module_names}
     assert used - own - forbidden == set()
     assert {"torch", "onnxruntime", "pandas", "topohub", "ml_dtypes"} <= used & forbidden
+
+
+TWICE = {  # names that modules give one value by chance: what they mean is not the same
+    "COUNT": "golden states of one kind of network, each its own",
+    "SEED": "the same",
+    "ENDED": "a state; a file of a job's; a setting of the store",
+    "FAILED": "a state; a query's outcome; a process that ends again and again",
+    "LARGE_BYTES": "a body in a write of its own; JSON that is read in a thread",
+    "REST_S": "until a policy's process starts anew; until a slow policy is asked again",
+    "ROUNDS": "of a linear program; of a search for limits",
+    "SOURCE": "who sends a pipeline's frames; a column of a trace",
+    "LEAST_SHARE": "of the mean bandwidth of links; of a link's own",
+    "LINES": "limits that are described; labels of a figure",
+}
+
+
+def constants(tree):
+    """(name, value) of what a module calls by an upper-case name; codes of an enumeration are left out."""
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            targets = [node.target]
+        elif isinstance(node, ast.Assign):
+            targets = node.targets
+        else:
+            continue
+        for target in targets:
+            several = isinstance(target, ast.Tuple)
+            names = target.elts if several else [target]
+            values = node.value.elts if several and isinstance(node.value, ast.Tuple) else [node.value]
+            said = [each.value for each in values if isinstance(each, ast.Constant)]
+            if several and (len(values) < len(names) or said == list(range(len(said)))):
+                continue
+            for name, value in zip(names, values, strict=False):
+                plain = not any(isinstance(each, ast.Name | ast.Call) for each in ast.walk(value))
+                if isinstance(name, ast.Name) and name.id.isupper() and plain:
+                    yield name.id, ast.unparse(value)
+
+
+def test_a_constant_stands_in_one_module():
+    places = defaultdict(set)
+    for path, tree in SOURCES.items():
+        for found in constants(tree):
+            places[found].add(path.relative_to(PACKAGE).as_posix())
+    twice = {found: sorted(where) for found, where in places.items() if len(where) > 1}
+    assert {found: where for found, where in twice.items() if found[0] not in TWICE} == {}
+    assert {name for name, _ in twice} == set(TWICE), "exceptions that are none any more"
+
+
+def test_the_cloud_is_one_value():
+    """The station 0; in place of a node there is `NO_NODE`."""
+    bound = {
+        (path.relative_to(PACKAGE).as_posix(), name, value)
+        for path, tree in SOURCES.items()
+        for name, value in constants(tree)
+        if name in ("CLOUD", "NO_NODE")
+    }
+    assert bound == {
+        ("core/dispatch/request_rules.py", "CLOUD", "0"),
+        ("core/orchestrate/events.py", "NO_NODE", "-1"),
+    }

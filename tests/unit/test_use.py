@@ -16,13 +16,14 @@ from edgewise import result
 from edgewise.adapters import graphs_to_run
 from edgewise.core.defer import Slots
 from edgewise.core.defer.core import DeferCore
+from edgewise.core.holders import GONE, TOTAL
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
 from edgewise.model.pipelines import network_of
 from edgewise.model.scenario import parse_scenario
 from edgewise.policies import load
 from edgewise.report import records, timeline
-from edgewise.report.use import GONE, TOTAL, USE, delays_of, use_of
+from edgewise.report.use import USE, delays_of, use_of
 from edgewise.sim.links.wires import LOOKS
 from edgewise.sim.pipelines import simulate_streaming
 from edgewise.sim.stations.split import simulate_split

@@ -26,10 +26,10 @@ from edgewise.cli.verbs import (
 from edgewise.config import load_scenario
 from edgewise.errors import EdgewiseError
 from edgewise.report import records
+from edgewise.workloads.generate import BROUGHT
 
 app = verbs()
 CAME = ("streams", "requests", "queries", "pipelines", "jobs")
-BROUGHT = "brought.json"  # beside a recording
 BECAME = ("came", "ok", "failed", "refused", "left")  # of work that was brought
 
 

@@ -16,10 +16,11 @@ from edgewise.runtime import sqlite
 from edgewise.runtime.backends import alive_handle, holders
 from edgewise.runtime.controller.nursery import end_without_controller, is_running, process_of
 from edgewise.runtime.controller.plan import DATABASE
-from edgewise.runtime.controller.rolling import DONE, FAILED, TRIES, ScenarioChange, read_change
+from edgewise.runtime.controller.rolling import TRIES, ScenarioChange, read_change
 from edgewise.runtime.http.ports import taken
 from edgewise.runtime.logs import said_last
 from edgewise.runtime.reaching import not_started
+from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import Running, Store
 
 LOOK_S, SAY_S, LOADING_S = 0.1, 2.0, 5.0

@@ -10,8 +10,8 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.compiled import kernel
+from edgewise.model.topology import TOLERANCE
 
-TOLERANCE = 1e-9  # relative; a sum of shares may miss the capacity by rounding
 NOBODY = -1
 
 

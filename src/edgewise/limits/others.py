@@ -7,13 +7,14 @@ import numpy as np
 import pyarrow as pa
 
 from edgewise.arrays import Bools, Floats
+from edgewise.core.holders import GONE
 from edgewise.limits import described
 from edgewise.limits.described import FULL, Load
 from edgewise.limits.load import STEPS, edges_of, in_steps, when_over
 from edgewise.limits.rooms import NodeRoom
 from edgewise.limits.words import NEAR, Cure, Limit, percent, since
 from edgewise.model.scenario import Scenario
-from edgewise.report.use import GONE, HELD, by_place
+from edgewise.report.use import HELD, by_place
 
 BUSY = 0.8  # share of their time from which on replicas make requests wait
 DYNAMIC = ("services", "jobs", "pipelines")  # who comes and goes on nodes

@@ -10,7 +10,7 @@ import numpy as np
 from edgewise.arrays import Bools, Floats
 
 KINDS = ("cpu_cores", "memory_bytes", "accelerator_memory_bytes", "storage_bytes")
-TOLERANCE = 1e-9  # relative; sums of floats may miss what a node has by rounding
+TOLERANCE = 1e-9  # relative; sums of floats may miss what a node or worker has by rounding
 
 
 def have_room(need: Floats, free: Floats, total: Floats) -> Bools:

@@ -15,9 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, StepPatch
 
 from edgewise.arrays import Floats
+from edgewise.core.holders import GONE
 from edgewise.report.style import INK, new_panels, time_axis
 from edgewise.report.summary import rate
-from edgewise.report.use import GONE, HELD, by_place
+from edgewise.report.use import HELD, by_place
 
 BANDS = {
     "streams": ("workers", "#0072B2"),

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from edgewise.arrays import Floats
+from edgewise.core.holders import GONE, TOTAL
 from edgewise.report.schema import schema
 from edgewise.report.summary import rate
 
@@ -65,8 +66,6 @@ SORTED_BY = {
 }
 """What tells rows of a seed and policy apart."""
 QUANTILES = (0.5, 0.95, 0.99)
-TOTAL, GONE = "total", "gone"
-"""Rows of `holds` that nobody holds."""
 
 
 HELD: Mapping[str, tuple[str, Callable[[float], str]]] = {

@@ -16,11 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
+from edgewise.core.defer import ROUNDING
 from edgewise.core.pulls import Pull, Pulls
 from edgewise.model.work import DeferrableJob
 from edgewise.sim.links.wires import Wires
-
-ROUNDING = 1e-9  # of a mark, in periods
 
 
 class SavingWay(NamedTuple):

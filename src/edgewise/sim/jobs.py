@@ -17,6 +17,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.capacity import CapacityChanged
 from edgewise.core.defer import (
+    ROUNDING,
     DeferCommand,
     EvictJob,
     JobEnded,
@@ -36,8 +37,6 @@ from edgewise.model.topology import Node, Resources
 from edgewise.model.work import INFERENCE, DeferrableJob
 from edgewise.sim.checkpoints import Checkpoints
 from edgewise.sim.joint.parts import Bystander, Rank
-
-ROUNDING = 1e-9  # relative; sums of floats may miss a slot
 
 
 class JobsOutcome(NamedTuple):

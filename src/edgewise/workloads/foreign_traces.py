@@ -28,11 +28,10 @@ from edgewise.model.grammar.services import ServiceSpec
 from edgewise.model.problems import nearest
 from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.workloads.foreign import Query, Rate, TrafficFile
-from edgewise.workloads.generate import REQUIRED
+from edgewise.workloads.generate import REQUIRED, SHORTEST_S
 from edgewise.workloads.services import COLUMNS as REQUEST_COLUMNS
 
 IDLE_S = 30.0
-SHORTEST_S = 1e-3
 MOST_NAMES = 100  # that have none in the scenario; a log may have any number
 
 

@@ -236,6 +236,8 @@ def _mean_stay_s(length_s: float, duration_s: float) -> float:
 REQUIRED = ("open_s", "site", "application")
 OPTIONAL = ("length_s", "rate_qps", "size_bytes", "deadline_s", "min_accuracy", "priority")
 SOURCE = "source"
+SHORTEST_S = 1e-3  # of a stream, and of a record of traffic
+BROUGHT = "brought.json"  # in a record: what became of the work that `edgewise load` brought last
 
 
 def read_streams_csv(path: str | Path, scenario: Scenario, seed: int = 0) -> list[Stream]:

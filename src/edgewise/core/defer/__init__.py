@@ -19,6 +19,8 @@ from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.model.work import DeferrableJob, job_holds
 
+ROUNDING = 1e-9  # relative; sums of floats may miss a slot, or a mark of a checkpoint
+
 
 class JobState(IntEnum):
     """Where a job of the pool stands; EMPTY fills up the row of a world with fewer jobs."""

@@ -10,7 +10,7 @@ from edgewise.core.compiled import inner
 from edgewise.core.orchestrate import HOLD, ReplicaView
 from edgewise.model.orchestration import System
 
-CLOUD = 0  # the station
+CLOUD = 0  # the station; node n is station n + 1
 TRIES = 3  # workers or replicas that one query or request is sent to, each of them lost
 SLACK_S = 1e-9  # sums of floats may miss a deadline by rounding
 

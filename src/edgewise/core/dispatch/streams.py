@@ -56,11 +56,10 @@ from edgewise.core.dispatch.views import (
     frozen,
     read_only,
 )  # fmt: skip
+from edgewise.core.grant_rules import NOBODY
 from edgewise.core.guard import Guard, Shadow, begin
 from edgewise.core.keyed import Key
 from edgewise.core.world import Links, World
-
-NOBODY = -1
 
 
 class DispatchCore:

@@ -29,7 +29,7 @@ from edgewise.core.orchestrate.counting import (
 )
 from edgewise.core.orchestrate.draft import ReplicaDraft
 from edgewise.core.orchestrate.events import (
-    CLOUD,
+    NO_NODE,
     FrameBegan,
     OrchestrateCommand,
     OrchestrateEvent,
@@ -165,7 +165,9 @@ class OrchestrateCore:
         self.replicas[name] = replica
         if not (replica.wanted or replica.started):
             self._give_back(name)
-        elif replica.node != CLOUD and self.ledger.needs(name) != (holds := self._reservation(name, *place)):
+        elif replica.node != NO_NODE and self.ledger.needs(name) != (
+            holds := self._reservation(name, *place)
+        ):
             self.ledger.hold(holds)
 
     def _give_back(self, name: str) -> None:
@@ -282,5 +284,5 @@ class OrchestrateCore:
         assert held <= self.replicas.keys() | self.coming.keys(), "somebody holds who is no replica"
         for name, replica in self.replicas.items():
             assert name == replica.replica, f"{name} is known as {replica.replica}"
-            assert CLOUD <= replica.node < self.system.nodes, f"{name} is on no node"
+            assert NO_NODE <= replica.node < self.system.nodes, f"{name} is on no node"
             assert 0 <= replica.service < self.system.services, f"{name} is of no service"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from edgewise.arrays import Floats, Ints
 from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTING
 
-CLOUD = -1  # in place of a node: a worker of the cloud, which no command touches
+NO_NODE = -1  # in place of a node: a worker of the cloud, which no command touches
 
 
 class ReplicaSeen(NamedTuple):
@@ -13,7 +13,7 @@ class ReplicaSeen(NamedTuple):
 
     Attributes:
         replica: its name.
-        node: or `CLOUD`.
+        node: or `NO_NODE`.
         wanted: False: it gets no more requests, and is to go.
         started: it has a process.
         up: it answers.

@@ -52,7 +52,7 @@ STATION_FEATURES = (
     "cloud: share of nodes that host the service",
     "fits now, and belongs to the site",
 )
-CLOUD, OWN, ROOM, FITS = 0, 1, 13, 17
+OWN, ROOM, FITS = 1, 13, 17
 
 
 @inner

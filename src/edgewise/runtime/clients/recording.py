@@ -30,16 +30,14 @@ from edgewise.runtime.faults import Fault
 from edgewise.runtime.reaching import store_of
 from edgewise.runtime.records import Request
 from edgewise.runtime.store import Store
-from edgewise.workloads.generate import read_streams_csv
+from edgewise.workloads.generate import BROUGHT, SHORTEST_S, read_streams_csv
 from edgewise.workloads.services import COLUMNS as REQUEST_COLUMNS
 
 TRACE, REQUESTS, FAULTS = "streams.csv", "requests.csv", "faults.csv"
-BROUGHT = "brought.json"  # what became of the work that `edgewise load` brought last
 COLUMNS = (
     "open_s", "site", "application", "length_s", "rate_qps", "size_bytes", "deadline_s", "min_accuracy",
     "priority", "source",
 )  # fmt: skip
-SHORTEST_S = 1e-3
 MOST_JOBS = 10_000
 GOES_ON_S = 86400.0  # longest that a recording goes on after now, for jobs that run or wait
 HELD_FOR_LIFE = (

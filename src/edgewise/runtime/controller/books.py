@@ -278,7 +278,6 @@ class JobBook(Database):
         return self.kept(Job, f"job {rest}", values, as_json=("command",))
 
 
-WAITING, RUNNING = "waiting", "running"
 KEEP_S = 30 * 86400.0  # those that have ended
 
 

@@ -33,7 +33,7 @@ from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import clock, http
 from edgewise.runtime.backends import Backend
 from edgewise.runtime.controller import upkeep
-from edgewise.runtime.controller.health import Health
+from edgewise.runtime.controller.health import LONGEST_WAIT_S, Health
 from edgewise.runtime.controller.holds import LiveHolds
 from edgewise.runtime.controller.home import home
 from edgewise.runtime.controller.jobs import LiveJobs
@@ -56,7 +56,6 @@ from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Running
 
 log = logging.getLogger("edgewise.controller")
-LONGEST_WAIT_S = 5.0
 GRACE_S = 8.0  # to drain
 COPY_S = 30.0  # between two copies of the store
 

@@ -17,6 +17,7 @@ log = logging.getLogger("edgewise.controller")
 ANSWER_S = 5.0  # for one check
 PATIENCE_S = 10.0  # without an answer, and a process is killed
 HELD_UP_S = 1.0  # a check that ends so much after its time-out does not count
+LONGEST_WAIT_S = 5.0  # before what has ended again and again is started anew
 LOADING_S = 300.0  # a large network on a slow disk
 Answer = Callable[[Process, float], Awaitable[http.Response | None]]
 

@@ -17,7 +17,7 @@ from edgewise.config import load_scenario
 from edgewise.core.guard import Guard
 from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.core.orchestrate.core import DECISION, OrchestrateCore
-from edgewise.core.orchestrate.events import CLOUD, ReplicaGone, ReplicaSeen
+from edgewise.core.orchestrate.events import NO_NODE, ReplicaGone, ReplicaSeen
 from edgewise.core.plane import HoldsChanged, NodesChanged, Plane, PlaneEvent
 from edgewise.errors import PolicyError, RunError
 from edgewise.model.grammar.scenario import BUDGETS_S
@@ -144,7 +144,7 @@ class LivePlane(Plane):
             yield NodesChanged(nodes)
         known = self.replicas()
         seen = {} if known is None else {each.replica: each for each in known[1]}
-        mine = {name for name, each in seen.items() if each.node != CLOUD}
+        mine = {name for name, each in seen.items() if each.node != NO_NODE}
         wanted = [each for each in _holds(self.scenario, self.store.processes()) if each.owner not in mine]
         if changed := tuple(each for each in wanted if ledger.needs(each.owner) != each):
             yield HoldsChanged(changed)

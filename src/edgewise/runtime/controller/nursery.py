@@ -27,12 +27,13 @@ from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import clock, private, process
 from edgewise.runtime.backends import LocalBackend, alive_handle, handle_of, holders, log_file
 from edgewise.runtime.controller import controller
+from edgewise.runtime.controller.health import LONGEST_WAIT_S
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.logs import fault, last_words
 from edgewise.runtime.serving import TOLD
 from edgewise.runtime.store import Process, Store, from_fields
 
-LONGEST_WAIT_S, LOCK = 5.0, "nursery.lock"
+LOCK = "nursery.lock"
 PATIENCE_S = 5.0  # of a controller, which does nothing else meanwhile
 
 

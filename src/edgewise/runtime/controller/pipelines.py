@@ -41,15 +41,16 @@ from edgewise.errors import RunError, ScenarioError
 from edgewise.model.pipelines import Network, Pipeline, network_of
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime import clock
-from edgewise.runtime.controller.books import RUNNING, KeptPipeline, PipelineBook
+from edgewise.runtime.controller.books import KeptPipeline, PipelineBook
+from edgewise.runtime.controller.health import LONGEST_WAIT_S
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.pipelines.live import LivePipeline, PipelineProcesses
 from edgewise.runtime.sqlite import StoreError
+from edgewise.runtime.states import RUNNING
 from edgewise.runtime.testbeds import LocalTestbed
 
 log = logging.getLogger("edgewise.pipelines")
 MOST_AT_ONCE = 4  # pipelines whose processes are started or ended side by side
-LONGEST_WAIT_S = 5.0  # before one is tried again
 SAY_S = 1.0  # whoever failed first may not have said so yet
 
 

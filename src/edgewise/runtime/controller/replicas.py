@@ -25,7 +25,7 @@ from edgewise.core.orchestrate import ReplicaPolicy, ReplicaView
 from edgewise.core.orchestrate.core import OrchestrateCore, may_end
 from edgewise.core.orchestrate.counting import LEAVING, READY, REMOVING, STARTING
 from edgewise.core.orchestrate.events import (
-    CLOUD,
+    NO_NODE,
     EndReplica,
     FrameBegan,
     KeepReplica,
@@ -183,7 +183,7 @@ class Replicas(LiveDecision):
         for each in services.workers:
             if each.of_cloud:
                 up = self._is_up(each.name)
-                yield ReplicaSeen(each.name, CLOUD, each.service, up, up, up, held=self._held(each.name))
+                yield ReplicaSeen(each.name, NO_NODE, each.service, up, up, up, held=self._held(each.name))
         for running in self._rows(services):
             place = services.place(running.process.settings)
             assert place is not None  # `_rows` leaves out the others

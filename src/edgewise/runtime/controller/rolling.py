@@ -27,10 +27,11 @@ from edgewise.runtime.controller.health import LOADING_S
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.logs import said_last
 from edgewise.runtime.sqlite import StoreError
+from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import POLICIES, Process, Running, Store, from_fields
 
 SCENARIO = "scenario.yaml"
-UNDER_WAY, UNDOING, DONE, FAILED = "under way", "undoing", "done", "failed"
+UNDER_WAY, UNDOING = "under way", "undoing"
 KEPT = (POLICIES, "services")
 
 

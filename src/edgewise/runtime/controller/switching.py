@@ -25,10 +25,8 @@ from edgewise.runtime.controller.live_plane import LiveDecision
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.gateway.admin import (
     COMPILING,
-    DONE,
-    ENDED,
-    FAILED,
     NO_SERVICES,
+    OVER,
     SWITCHING,
     Operation,
     Operations,
@@ -37,6 +35,7 @@ from edgewise.runtime.gateway.admin import (
 )
 from edgewise.runtime.process import world_of
 from edgewise.runtime.protocol.messages import stated_in, text
+from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import OPERATIONS, POLICIES, SHADOWS, Process, Store
 from edgewise.runtime.worker.pieces import read_split
 
@@ -192,7 +191,7 @@ class Switching:
                     return step.enter(FAILED, f"refused: {found.get('error', answer.status)}")
                 told, path = running.handle, f"/v1/admin/operations/{found['id']}"
                 step.enter(found["state"], found["error"])
-                if step.state in ENDED:
+                if step.state in OVER:
                     return None
                 until_s = clock.monotonic_s() + self.patience_s
             await clock.sleep(POLL_S)

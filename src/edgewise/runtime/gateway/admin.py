@@ -41,10 +41,11 @@ from edgewise.runtime.gateway.split import SplitGroup
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.protocol.messages import stated_in, text
 from edgewise.runtime.protocol.openapi import unanswered
+from edgewise.runtime.states import DONE, FAILED, WAITING
 from edgewise.runtime.store import POLICIES, SHADOWS
 
-WAITING, COMPILING, SWITCHING, DONE, FAILED = "waiting", "compiling", "switching", "done", "failed"
-ENDED = (DONE, FAILED)
+COMPILING, SWITCHING = "compiling", "switching"
+OVER = (DONE, FAILED)
 KEPT = 100  # operations that can be asked for
 MOST_WAITING = 16
 

@@ -21,6 +21,7 @@ from edgewise.runtime.faults import FAULTS, FaultStore
 from edgewise.runtime.pipelines.live import LivePipeline, RunningPipeline, rates_of
 from edgewise.runtime.pipelines.task import PERIOD_S
 from edgewise.runtime.sqlite import StoreError
+from edgewise.runtime.states import ENDED, WAITING
 
 if TYPE_CHECKING:
     from edgewise.runtime.pipelines.session import PipelineSession
@@ -47,7 +48,6 @@ CREATE TABLE IF NOT EXISTS flow (
     rate_bps REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (pipeline, edge)
 );
 """
-WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 
 
 class NodeStatus(NamedTuple):

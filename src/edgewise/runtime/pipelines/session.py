@@ -44,9 +44,6 @@ from edgewise.runtime.pipelines.live import (
     rates_of,
 )
 from edgewise.runtime.pipelines.meta import (
-    ENDED,
-    RUNNING,
-    WAITING,
     LinkStatus,
     MetaStore,
     Monitor,
@@ -54,6 +51,7 @@ from edgewise.runtime.pipelines.meta import (
     link_status,
 )
 from edgewise.runtime.pipelines.task import PERIOD_S
+from edgewise.runtime.states import ENDED, RUNNING, WAITING
 from edgewise.runtime.testbeds import LocalTestbed, Testbed
 from edgewise.runtime.testbeds.netns import NetnsTestbed
 

@@ -17,7 +17,7 @@ from edgewise.core.dispatch.views import Bound, DispatchView, Rows
 from edgewise.core.keyed import Key, Purpose
 from edgewise.core.world import World
 from edgewise.policies.dispatch.meta import ALL, MetaPolicy
-from edgewise.sim.streams.rollout import EstimatedFuture, Rollout, Slice, empty_view
+from edgewise.sim.streams.rollout import PIECE_S, EstimatedFuture, Rollout, Slice, empty_view
 
 PRIOR_S, PRIOR_ENDS = 60.0, 0.5  # before anything was seen: half an end in a minute
 MOST_KINDS = 10_000
@@ -98,9 +98,6 @@ def _kinds(bound: Bound) -> list[Kind]:
     octave = np.round(2.0 * np.log2(items.deadline_s))
     columns = (items.task, items.size_bytes, items.min_accuracy, octave)
     return list(zip(*(column.tolist() for column in columns), strict=True))
-
-
-PIECE_S = 0.6
 
 
 class Lookahead(MetaPolicy):
