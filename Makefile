@@ -34,7 +34,7 @@ export NO_MKDOCS_2_WARNING := 1 # its notice on stderr says nothing about this b
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-learn test-quick mutants test-bed test-beds test-ray bed bed-down check bench bench-docs docs clean
+.PHONY: help demo protocol test test-learn test-quick mutants test-bed test-beds test-ray bed bed-down check bench bench-docs docs clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -58,6 +58,12 @@ test-learn: .venv-learn/.made
 
 test-quick: $(VENV)/.dev
 	$(BIN)/python -m pytest --quick $(PARALLEL) -n 2
+
+# Messages of gRPC anew, after open_inference.proto has changed; protoc comes with grpcio-tools, which nothing else needs.
+protocol: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet grpcio-tools --target build/protoc
+	cd src/edgewise/runtime/protocol && PYTHONPATH=$(CURDIR)/build/protoc $(abspath $(BIN))/python -m grpc_tools.protoc \
+	  -I. --descriptor_set_out=open_inference.binpb open_inference.proto
 
 mutants: $(VENV)/.dev
 	$(BIN)/python tests/mutants/breaking.py

@@ -140,5 +140,8 @@ def test_our_messages_have_the_numbers_that_others_use():
             theirs = theirs.nested_types_by_name[part]
         for field in ours.DESCRIPTOR.fields:
             other = theirs.fields_by_name[field.name]
-            kind = other.TYPE_INT32 if other.type == other.TYPE_ENUM else other.type  # the same on the wire
-            assert (field.number, field.type, field.is_repeated) == (other.number, kind, other.is_repeated)
+            assert (field.number, field.type) == (other.number, other.type), field.full_name
+            assert field.is_repeated == other.is_repeated, field.full_name
+            if field.enum_type is not None:
+                mine, yours = ({v.name: v.number for v in each.enum_type.values} for each in (field, other))
+                assert mine == yours

@@ -144,3 +144,19 @@ def test_the_cloud_is_one_value():
         ("core/dispatch/request_rules.py", "CLOUD", "0"),
         ("core/orchestrate/events.py", "NO_NODE", "-1"),
     }
+
+
+OWN_WORDS = "calm", "stirred", "restless", "rider", "guest", "wire", "desk", "carrier"
+
+
+def test_words_of_our_own_stand_in_the_glossary():
+    """Of those that name something in the code; one that names nothing any more goes from there, too."""
+    text = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8")
+    explained = {
+        word.lower() for word in re.findall(r"\*\*([\w ]+)\*\*", text.partition("## In the code alone")[2])
+    }
+    called = {getattr(node, "name", None) or "" for tree in SOURCES.values() for node in ast.walk(tree)}
+    called |= {name or "" for names in names_in("").values() for name in names}
+    parts = {part.lower() for name in called for part in re.findall(r"[A-Z]?[a-z]+", name)}
+    used = {word for word in OWN_WORDS if {word, f"{word}s"} & parts}
+    assert used == explained

@@ -1,11 +1,12 @@
 """gRPC of the protocol in front of any of our HTTP handlers: one translation, no second server.
 
 A call becomes the REST request that means the same, with its metadata as headers, and the answer
-becomes a message. So worker and gateway speak gRPC alike, with the same checks and limits.
+becomes a message. So worker and gateway speak gRPC alike, with the same checks and limits. Service and
+messages are those of `open_inference.proto`, as `protoc` has compiled them.
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ from edgewise.runtime.protocol.messages import (
     join,
 )
 from edgewise.runtime.protocol.tensors import datatype_of, from_json, to_binary
-from edgewise.runtime.protocol.triton import DATA_TYPES
 
 CONTENTS = {
     "BOOL": "bool_contents", "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents",
@@ -38,6 +38,7 @@ CONTENTS = {
     "UINT32": "uint_contents", "UINT64": "uint64_contents", "FP32": "fp32_contents",
     "FP64": "fp64_contents", "BYTES": "bytes_contents",
 }  # fmt: skip
+COMPILED = Path(__file__).with_name("open_inference.binpb")  # of the .proto beside it: `make protocol`
 CLIENT: ContextVar[str] = ContextVar("client", default="")  # of the call that this task answers
 TRAILING = ("retry-after",)  # headers of a refusal that are passed on as trailing metadata
 CODES = {
@@ -171,8 +172,6 @@ class _Calls:
                 found = {
                     "config": await self._json(f"{_path(message.name, message.version)}/config", headers)
                 }
-                for tensor in (*found["config"]["input"], *found["config"]["output"]):
-                    tensor["data_type"] = DATA_TYPES.index(tensor["data_type"].removeprefix("TYPE_")) + 1
             case "ModelStatistics":
                 base = _path(message.name, message.version) if message.name else "/v2/models"
                 found = await self._json(f"{base}/stats", headers)
@@ -294,107 +293,25 @@ def _choice(value: bool | int | float | str) -> str:
     return {bool: "bool_param", float: "double_param", str: "string_param"}[type(value)]
 
 
-PACKAGE = "inference"
-SERVICE = "inference.GRPCInferenceService"
-_TABLE = """
-ServerLiveRequest
-ServerLiveResponse: 1 live bool
-ServerReadyRequest
-ServerReadyResponse: 1 ready bool
-ModelReadyRequest: 1 name string, 2 version string
-ModelReadyResponse: 1 ready bool
-ServerMetadataRequest
-ServerMetadataResponse: 1 name string, 2 version string, 3 extensions string*
-ModelMetadataRequest: 1 name string, 2 version string
-ModelMetadataResponse.TensorMetadata: 1 name string, 2 datatype string, 3 shape int64*
-ModelMetadataResponse: 1 name string, 2 versions string*, 3 platform string, \
-    4 inputs ModelMetadataResponse.TensorMetadata*, 5 outputs ModelMetadataResponse.TensorMetadata*
-InferParameter: 1 bool_param bool|, 2 int64_param int64|, 3 string_param string|, 4 double_param double|, \
-    5 uint64_param uint64|
-InferTensorContents: 1 bool_contents bool*, 2 int_contents int32*, 3 int64_contents int64*, \
-    4 uint_contents uint32*, 5 uint64_contents uint64*, 6 fp32_contents float*, 7 fp64_contents double*, \
-    8 bytes_contents bytes*
-ModelInferRequest.InferInputTensor: 1 name string, 2 datatype string, 3 shape int64*, \
-    4 parameters InferParameter map, 5 contents InferTensorContents
-ModelInferRequest.InferRequestedOutputTensor: 1 name string, 2 parameters InferParameter map
-ModelInferRequest: 1 model_name string, 2 model_version string, 3 id string, \
-    4 parameters InferParameter map, 5 inputs ModelInferRequest.InferInputTensor*, \
-    6 outputs ModelInferRequest.InferRequestedOutputTensor*, 7 raw_input_contents bytes*
-ModelInferResponse.InferOutputTensor: 1 name string, 2 datatype string, 3 shape int64*, \
-    4 parameters InferParameter map, 5 contents InferTensorContents
-ModelInferResponse: 1 model_name string, 2 model_version string, 3 id string, \
-    4 parameters InferParameter map, 5 outputs ModelInferResponse.InferOutputTensor*, \
-    6 raw_output_contents bytes*
-ModelStreamInferResponse: 1 error_message string, 2 infer_response ModelInferResponse
-ModelInput: 1 name string, 2 data_type enum, 4 dims int64*
-ModelOutput: 1 name string, 2 data_type enum, 3 dims int64*
-ModelDynamicBatching: 2 max_queue_delay_microseconds uint64
-ModelConfig: 1 name string, 2 platform string, 17 backend string, 4 max_batch_size int32, \
-    5 input ModelInput*, 6 output ModelOutput*, 11 dynamic_batching ModelDynamicBatching
-ModelConfigRequest: 1 name string, 2 version string
-ModelConfigResponse: 1 config ModelConfig
-StatisticDuration: 1 count uint64, 2 ns uint64
-InferStatistics: 1 success StatisticDuration, 2 fail StatisticDuration, 3 queue StatisticDuration, \
-    4 compute_input StatisticDuration, 5 compute_infer StatisticDuration, \
-    6 compute_output StatisticDuration, 7 cache_hit StatisticDuration, 8 cache_miss StatisticDuration
-InferBatchStatistics: 1 batch_size uint64, 2 compute_input StatisticDuration, \
-    3 compute_infer StatisticDuration, 4 compute_output StatisticDuration
-ModelStatistics: 1 name string, 2 version string, 3 last_inference uint64, 4 inference_count uint64, \
-    5 execution_count uint64, 6 inference_stats InferStatistics, 7 batch_stats InferBatchStatistics*
-ModelStatisticsRequest: 1 name string, 2 version string
-ModelStatisticsResponse: 1 model_stats ModelStatistics*
-RepositoryIndexRequest: 1 repository_name string, 2 ready bool
-RepositoryIndexResponse.ModelIndex: 1 name string, 2 version string, 3 state string, 4 reason string
-RepositoryIndexResponse: 1 models RepositoryIndexResponse.ModelIndex*
-"""
-_Field = descriptor_pb2.FieldDescriptorProto
-METHODS = (
-    "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer", "ModelConfig",
-    "ModelStatistics", "RepositoryIndex",
-)  # fmt: skip
-
-
-def _build() -> dict[str, Any]:
-    """Message name → class, in a pool of their own: other libraries register the same names."""
-    file = descriptor_pb2.FileDescriptorProto(name="open_inference.proto", package=PACKAGE, syntax="proto3")
-    described: dict[str, Any] = {}
-    for line in _TABLE.strip().splitlines():
-        name, _, fields = line.partition(":")
-        outer, _, inner = name.rpartition(".")
-        if outer and outer not in described:
-            described[outer] = file.message_type.add(name=outer)
-        if name not in described:
-            described[name] = (described[outer].nested_type if outer else file.message_type).add(name=inner)
-        for field in filter(None, (part.strip() for part in fields.split(","))):
-            _add_field(described[name], name, *field.split())
-    pool = descriptor_pool.DescriptorPool()
+def _load() -> tuple[Any, dict[str, Any]]:
+    """The service and its messages by name, in a pool of their own: others register the same names."""
+    pool, compiled = descriptor_pool.DescriptorPool(), descriptor_pb2.FileDescriptorSet()
+    compiled.ParseFromString(COMPILED.read_bytes())
+    (file,) = compiled.file
     pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
-        for name in described
-    }
+    service = pool.FindServiceByName(f"{file.package}.GRPCInferenceService")
+    top = pool.FindFileByName(file.name).message_types_by_name.values()
+    return service, {name: kind for each in top for name, kind in _classes(each, each.name)}
 
 
-def _add_field(message: Any, owner: str, number: str, name: str, kind: str, is_map: str = "") -> None:
-    repeated = kind.endswith("*") or bool(is_map)
-    label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
-    field = message.field.add(name=name, number=int(number), label=label)
-    if kind.endswith("|"):
-        if not message.oneof_decl:
-            message.oneof_decl.add(name="parameter_choice")
-        field.oneof_index = 0
-    kind = kind.rstrip("*|").replace("enum", "int32")  # the same on the wire
-    if is_map:
-        entry_name = "".join(part.capitalize() for part in name.split("_")) + "Entry"
-        entry = message.nested_type.add(name=entry_name)
-        entry.options.map_entry = True
-        _add_field(entry, f"{owner}.{entry_name}", "1", "key", "string")
-        _add_field(entry, f"{owner}.{entry_name}", "2", "value", kind)
-        kind = f"{owner}.{entry_name}"
-    if kind[0].isupper():
-        field.type, field.type_name = _Field.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
-    else:
-        field.type = getattr(_Field, f"TYPE_{kind.upper()}")
+def _classes(descriptor: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Names and classes of a message and of those in it."""
+    yield name, message_factory.GetMessageClass(descriptor)
+    for each in descriptor.nested_types:
+        if not each.GetOptions().map_entry:
+            yield from _classes(each, f"{name}.{each.name}")
 
 
-MESSAGES = _build()
+_SERVICE, MESSAGES = _load()
+SERVICE = str(_SERVICE.full_name)
+METHODS = tuple(each.name for each in _SERVICE.methods if not each.client_streaming)

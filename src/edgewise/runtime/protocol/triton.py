@@ -16,8 +16,6 @@ from edgewise.runtime import clock
 from edgewise.runtime.protocol.messages import flag, stated_in
 
 EXTENSIONS = ("model_configuration", "statistics")
-DATA_TYPES = ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
-              "FP32", "FP64", "STRING", "BF16")  # fmt: skip
 DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit",
              "cache_miss")  # fmt: skip
 COMPUTE = ("compute_input", "compute_infer", "compute_output")
