@@ -1,12 +1,12 @@
 """Runs that remember what they were given, for tests of the worker's queue."""
 
-import asyncio
 import threading
 import time
 
 import numpy as np
 
 from edgewise.runtime.protocol.messages import InferRequest, InferResponse
+from waiting import becomes
 
 
 class Recorder:
@@ -18,8 +18,7 @@ class Recorder:
             self.go.set()
 
     async def begun(self):
-        while not self.batches:
-            await asyncio.sleep(0.001)
+        await becomes(lambda: self.batches)
 
     def __call__(self, requests):
         self.batches.append([int(request.id) for request in requests])

@@ -17,6 +17,7 @@ from edgewise.runtime import http
 from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.reaching import ask, operator
+from waiting import becomes
 
 
 def small_scenario(workers=3, capacity_qps=200, gateways_sites=1):
@@ -124,8 +125,7 @@ class System:
         """Kill -9, then wait for its successor to answer; returns how long that took."""
         before, began = self.pid(name), time.monotonic()
         os.kill(before, signal.SIGKILL)
-        while self.pid(name) in (before, None):
-            await asyncio.sleep(0.005)
+        await becomes(lambda: self.pid(name) not in (before, None))
         if name == "controller":
             await self.get("/v1/status")
         else:

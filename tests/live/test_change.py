@@ -17,6 +17,7 @@ from edgewise.runtime.controller.plan import DATABASE, Emulation, prepare
 from edgewise.runtime.controller.rolling import read_change
 from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import Store
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 HANG_S = 90.0
@@ -196,8 +197,7 @@ def test_what_is_taken_away_ends_last(system):
             prepare(system.folder, changed(slower), gateways=2).close()
             change, _ = await until_changed(system)
             assert change.state == DONE
-            while any(r.handle for r in system.store.processes() if not r.process.wanted):
-                await asyncio.sleep(0.02)
+            await becomes(lambda: all(r.process.wanted or not r.handle for r in system.store.processes()))
         running = [row for row in await system.get("/v1/workers") if row["state"] == "running"]
         assert len(running) == 3 and all(len(row["gateways"]) == 2 for row in running)
 

@@ -19,6 +19,7 @@ from edgewise.runtime.protocol import grpc_server
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.store import Store
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 NEEDS = {"task": "score", "rate_qps": 10, "size_bytes": 256, "deadline_s": 5.0}
@@ -86,8 +87,7 @@ def go(model, scenario, session_options=None, **options):
 
 
 async def until(condition):
-    while not condition():
-        await asyncio.sleep(0.005)
+    await becomes(lambda: condition())
 
 
 def test_who_sends_26_times_what_it_declared_leaves_the_honest_stream_its_worker(model):

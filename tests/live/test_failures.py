@@ -27,6 +27,7 @@ from edgewise.runtime.logs import log_json
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.serving import Listen, listen
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 # Short where a test waits for it, long where a busy machine must not run into it.
@@ -91,11 +92,6 @@ def go(model, scenario, **gateway_options):
     asyncio.run(run())
 
 
-async def until(condition):
-    while not condition():
-        await asyncio.sleep(0.005)
-
-
 def test_a_lost_worker_costs_no_query_and_is_used_again_when_back(model):
     async def scenario(system):
         opened = await system.open()
@@ -113,7 +109,7 @@ def test_a_lost_worker_costs_no_query_and_is_used_again_when_back(model):
         assert f'edgewise_gateway_worker_up{{variant="dense-cpu",worker="dense-{first}"}} 0.0' in metrics
         system.servers[first] = await http.serve(system.workers[first].handle, port=port)
         system.watching = asyncio.create_task(system.gateway.watch())
-        await until(lambda: system.gateway.upstreams[first].up)
+        await becomes(lambda: system.gateway.upstreams[first].up)
         assert system.session.core.view().up.all()
 
     go(model, scenario)
@@ -143,7 +139,7 @@ def test_health_checks_move_streams_and_refused_ones_come_back(model):
     async def scenario(system):
         opened = await system.open()
         draining = [asyncio.create_task(worker.drain()) for worker in system.workers]
-        await until(lambda: opened["stream"] in system.session.core.refused)
+        await becomes(lambda: opened["stream"] in system.session.core.refused)
         answer = await system.infer({"edgewise-stream": str(opened["stream"])})
         assert answer.status == 503 and "down" in json.loads(answer.body)["reason"]
         assert "retry-after" in answer.headers
@@ -151,7 +147,7 @@ def test_health_checks_move_streams_and_refused_ones_come_back(model):
         assert (await system.get("/v2/models/score"))[0] == 503
         for worker in system.workers:
             worker._batcher.draining = False  # as a restarted process would be
-        await until(lambda: opened["stream"] in system.session.core.bindings)
+        await becomes(lambda: opened["stream"] in system.session.core.bindings)
         assert (await system.get("/v2/models/score/ready"))[0] == 200
         await asyncio.gather(*draining)
 
@@ -271,7 +267,7 @@ def test_needs_in_headers_open_one_stream_and_idleness_closes_it(model):
         wrong = await system.infer(NEEDS | {"edgewise-rate-qps": "many"})
         assert wrong.status == 400 and "edgewise-rate-qps" in json.loads(wrong.body)["error"]
         system.gateway.streams.patience = replace(QUICK, idle_stream_s=0.05)
-        await until(lambda: not system.session.core.bindings and not system.session.core.refused)
+        await becomes(lambda: not system.session.core.bindings and not system.session.core.refused)
         system.gateway.streams.patience = QUICK
         assert (await system.infer(NEEDS)).status == 200  # opened anew
         time_keeper.cancel()

@@ -16,6 +16,7 @@ from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 
@@ -179,8 +180,7 @@ def test_draining_worker_answers_503_after_finishing(onnx_file):
         _, opened = await open_stream(client)
         x = np.zeros((1000, 8), np.float32)
         under_way = [asyncio.create_task(infer(client, opened["stream"], x)) for _ in range(5)]
-        while worker.queued + sum(task.done() for task in under_way) < 5:
-            await asyncio.sleep(0.001)
+        await becomes(lambda: worker.queued + sum(task.done() for task in under_way) >= 5)
         await worker.drain()
         assert [(await task).status for task in under_way] == [200] * 5
         assert (await infer(client, opened["stream"], x)).status == 503

@@ -17,6 +17,7 @@ from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.http.messages import Later
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 GET = b"GET / HTTP/1.1\r\n\r\n"
@@ -26,11 +27,6 @@ def on_each_loop(go):
     for new_loop in LOOPS:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(asyncio.wait_for(go(), 30))
-
-
-async def until(condition):
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("first", ["lost", "answered"])
@@ -75,7 +71,7 @@ def test_a_handler_whose_wait_is_given_up_leaves_no_client_waiting(at_once, kind
         server = await http.serve(wait, at_once=at_once)
         reader, writer = await asyncio.open_connection(server.host, server.port)
         writer.write(GET)
-        await until(lambda: waits)
+        await becomes(lambda: waits)
         await asyncio.sleep(0)
         waits[0].cancel()
         assert await reader.read() == b""
@@ -115,18 +111,18 @@ def test_a_query_leaves_the_workers_queue_when_its_client_leaves_the_gateway(tmp
             for n in range(1, 4):
                 writers.append((await asyncio.open_connection(front.host, front.port))[1])
                 writers[-1].write(query)
-                await until(lambda n=n: worker.queued == n)
+                await becomes(lambda n=n: worker.queued == n)
             for writer in writers:
                 reset(writer)
-            await until(lambda: worker.queued == 1)  # one runs and cannot be stopped
-            await until(lambda: gateway._in_flight == 0)
+            await becomes(lambda: worker.queued == 1)  # one runs and cannot be stopped
+            await becomes(lambda: gateway._in_flight == 0)
             assert session.in_flight.sum() == 0 and session.stream_record(stream)["failed"] == 3 * (kept + 1)
             run_on.set()
-            await until(lambda: worker.queued == 0)
+            await becomes(lambda: worker.queued == 0)
             path = "/v2/models/score/infer"
             found = await asyncio.gather(*(client.request("POST", path, headers, body) for _ in range(4)))
             assert [answer.status for answer in found] == [200] * 4
-            await until(lambda: max(len(server._shared.open) for server in (front, behind)) <= 4)
+            await becomes(lambda: max(len(server._shared.open) for server in (front, behind)) <= 4)
         client.close()
         gateway.clients[0].close()
         await front.close()

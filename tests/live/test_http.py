@@ -11,6 +11,7 @@ from connections import LOOPS, answers, reset
 from edgewise.errors import ScenarioError
 from edgewise.runtime import http
 from edgewise.runtime.http.messages import Later
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 
@@ -130,8 +131,7 @@ def test_a_client_that_sends_many_requests_at_once_leaves_others_their_turn():
         pairs = [await asyncio.open_connection(server.host, server.port) for _ in range(2)]
         for (_, writer), path, times in zip(pairs, ("many", "one"), (300, 1), strict=True):
             writer.write(f"GET /{path} HTTP/1.1\r\n\r\n".encode() * times)
-        while len(seen) < 301:
-            await asyncio.sleep(0.001)
+        await becomes(lambda: len(seen) >= 301)
         for _, writer in pairs:
             writer.close()
         await server.close()
@@ -297,10 +297,8 @@ def test_a_client_that_never_reads_is_cut_off():
     async def scenario(server):
         reader, writer = await asyncio.open_connection(server.host, server.port, limit=1024)
         writer.write(b"GET /big HTTP/1.1\r\n\r\n" * 3)
-        while not server._shared.open:
-            await asyncio.sleep(0.01)
-        while server._shared.open:
-            await asyncio.sleep(0.02)
+        await becomes(lambda: server._shared.open)
+        await becomes(lambda: not server._shared.open)
         writer.close()
 
     with_server(scenario, request_s=0.2)
@@ -309,8 +307,7 @@ def test_a_client_that_never_reads_is_cut_off():
 def test_too_many_connections_are_answered_503():
     async def scenario(server):
         kept = [await asyncio.open_connection(server.host, server.port) for _ in range(2)]
-        while len(server._shared.open) < 2:
-            await asyncio.sleep(0.005)
+        await becomes(lambda: len(server._shared.open) >= 2)
         received, closed = await talk(server)
         assert answers(received)[0][0] == 503 and closed
         for _, writer in kept:
@@ -539,8 +536,7 @@ def test_an_answer_that_is_sent_later_holds_no_body_and_no_other_connection(at_o
         while not any(each.busy for each in server._shared.open):
             await asyncio.sleep(0)
         asking.cancel()  # who hangs up is not waited for
-        while len(server._shared.open) > 1:
-            await asyncio.sleep(0.001)
+        await becomes(lambda: len(server._shared.open) <= 1)
         other.close()
         await server.close()
 

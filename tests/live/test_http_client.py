@@ -15,6 +15,7 @@ from edgewise.runtime.http.client import GivenUp, _Call
 from edgewise.runtime.http.messages import Later
 from edgewise.runtime.reaching import ask
 from edgewise.runtime.tracing import Tracing
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 
@@ -118,13 +119,11 @@ def test_a_client_that_was_closed_keeps_no_connection():
         server = await http.serve(wait, at_once=True)
         client = http.Client(server.host, server.port)
         asking = asyncio.create_task(client.request("GET", "/"))
-        while not server._shared.open:
-            await asyncio.sleep(0.001)
+        await becomes(lambda: server._shared.open)
         client.close()
         answer.set_result(http.Response(200, b"x"))
         assert (await asking).body == b"x"
-        while server._shared.open:
-            await asyncio.sleep(0.001)
+        await becomes(lambda: not (server._shared.open))
         await server.close()
 
     on_each_loop(go)

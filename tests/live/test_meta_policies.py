@@ -17,6 +17,7 @@ from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 NEEDS = {"task": "score", "rate_qps": 50, "size_bytes": 256, "deadline_s": 5.0}
@@ -72,7 +73,7 @@ async def under_traffic(file, name):
     clients = [Client(http.Client(front.host, front.port)) for _ in range(2)]
     keeping = asyncio.create_task(gateway.keep_time(0.1))
     playing = asyncio.create_task(clients[0].play())
-    await until(lambda: clients[0].answered > 3)
+    await becomes(lambda: clients[0].answered > 3)
     await clients[1].switch(name)
     assert session.core.policy.name == name
     window, answered, active = session.clock() // session.rules.window_s, clients[0].answered, set()
@@ -81,7 +82,7 @@ async def under_traffic(file, name):
         active.add(session.core.policy.active)
         return session.clock() // session.rules.window_s > window + 3 and clients[0].answered > answered + 10
 
-    await until(over)
+    await becomes(over)
     clients[0].stopped = True
     await playing
     keeping.cancel()
@@ -91,13 +92,6 @@ async def under_traffic(file, name):
     await behind.close()
     session.core.validate()
     return session, active
-
-
-async def until(condition, limit_s=60.0):
-    limit = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < limit
-        await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("name", ["lookahead", "aset", "bandit"])

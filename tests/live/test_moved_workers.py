@@ -19,6 +19,7 @@ from edgewise.runtime.process import Following
 from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Store
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel, Reservations
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 
@@ -132,8 +133,7 @@ def test_a_machine_that_cannot_be_is_a_worker_that_is_down(tmp_path, url):
         front = gateway(store, "http://127.0.0.1:1")
         answer = await move(front, "dense-0", url=url, model="m")
         watching = asyncio.create_task(front.watch())
-        while front.upstreams[0].up and not watching.done():
-            await asyncio.sleep(0.01)
+        await becomes(lambda: not (front.upstreams[0].up and (not watching.done())))
         assert answer.status == 200 and not watching.done()
         watching.cancel()
 

@@ -23,6 +23,7 @@ from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.reaching import ask
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,10 +100,7 @@ async def register_and_use(url):
     watching = asyncio.create_task(gateway.watch())
     other = http.Client.of_url(url)
     assert (await ask(other, "GET", "/v2/models/echo/ready", patience_s=60)).status == 200
-    until_s = time.monotonic() + 60
-    while not session.core.view().up.all():
-        assert time.monotonic() < until_s
-        await asyncio.sleep(0.02)
+    await becomes(lambda: session.core.view().up.all())
     needs = {"task": "score", "rate_qps": 1, "size_bytes": 32, "deadline_s": 20}
     opened = json.loads((await client.request("POST", "/v1/streams", body=json.dumps(needs).encode())).body)
     x = np.arange(8, dtype=np.float32).reshape(1, 8)

@@ -11,6 +11,7 @@ from edgewise.runtime import http
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol.messages import PRIORITY, REMAINING, priority, remaining_s
 from edgewise.runtime.worker.batching import Batcher
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 
@@ -51,11 +52,6 @@ def with_queue(scenario, run, **options):
             runner.run(go())
 
 
-async def until(condition):
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
 async def read(connection):
     """Every answer, once the connection is told to end."""
     reader, writer = connection
@@ -74,7 +70,7 @@ def test_the_next_query_of_a_displaced_one_does_not_overfill_the_queue():
         first = await connect(get(0))
         await run.begun()
         low = await connect(get(1), get(2))
-        await until(lambda: batcher.queued == 2)
+        await becomes(lambda: batcher.queued == 2)
         high = await connect(get(3, priority=5))
         await asyncio.wait_for(low[0].readuntil(b'took the place"}'), 20)
         assert batcher.queued == 2
@@ -92,7 +88,7 @@ def test_the_next_query_of_an_expired_one_does_not_begin_beside_a_batch():
         run.go.clear()
         run.batches.clear()
         long = await connect(get(2))
-        await until(lambda: batcher.queued == 1)
+        await becomes(lambda: batcher.queued == 1)
         late = await connect(get(0, left=0), get(1))
         await run.begun()
         await asyncio.sleep(0.1)  # the other one fills a batch of its own, and is due
@@ -126,6 +122,6 @@ def test_whoever_asks_in_any_order_gets_the_own_answers(takes_s, batch_timeout_s
                 assert status != 504 or left[number] < 10.0
 
         await asyncio.gather(*(client(k) for k in range(60)))
-        await until(lambda: batcher.queued == 0)
+        await becomes(lambda: batcher.queued == 0)
 
     with_queue(scenario, Where(takes_s), max_queue=16, max_batch=4, batch_timeout_s=batch_timeout_s)

@@ -10,13 +10,11 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from connections import ask_raw
-from job_commands import HANG_S
 from running_system import System, small_scenario
 from test_deferrable_jobs import ended, submit
 
@@ -24,6 +22,7 @@ from edgewise.errors import RunError
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.reaching import operator
 from edgewise.runtime.store import Store
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 LOGS = ("-wal", "-shm")
@@ -256,7 +255,7 @@ def test_no_secret_is_in_a_command_line_or_a_log(system):
     assert any(b"runtime.process" in line for line in mine)
     former = system.pid("controller")
     system.start()
-    asyncio.run(until(lambda: system.pid("controller") not in (former, None)))  # it was taken over
+    asyncio.run(becomes(lambda: system.pid("controller") not in (former, None)))  # it was taken over
     logs = [file.read_bytes() for file in (system.folder / "logs").iterdir()]
     for text in (*lines, *logs):
         assert not any(secret in text for secret in secrets)
@@ -277,11 +276,4 @@ async def killed_nursery(system):
     system.nursery.kill()
     system.nursery.wait()
     await system.kill(worker)
-    await until(lambda: system.pid(worker) is not None)
-
-
-async def until(condition):
-    until_s = time.monotonic() + HANG_S
-    while not condition():
-        assert time.monotonic() < until_s
-        await asyncio.sleep(0.05)
+    await becomes(lambda: system.pid(worker) is not None)

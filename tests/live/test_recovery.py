@@ -10,6 +10,7 @@ from running_system import System, infer, infer_until, open_stream, small_scenar
 
 from edgewise.live_run import live_run
 from edgewise.runtime.backends import LocalBackend
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 KILLS = 18
@@ -77,8 +78,7 @@ def test_a_system_without_its_nursery_goes_on_and_a_new_one_takes_over(tmp_path)
         assert (await infer(client, opened["stream"])).status == 200
         gateway, controller = system.pid("gateway-0"), system.pid("controller")
         system.start()
-        while system.pid("controller") == controller:
-            await asyncio.sleep(0.02)
+        await becomes(lambda: system.pid("controller") != controller)
         await system.ready()
         assert system.pid("gateway-0") == gateway  # adopted, not started anew
         assert (await infer(client, opened["stream"])).status == 200

@@ -13,6 +13,7 @@ from running_system import infer, open_stream, small_scenario, started
 from edgewise.runtime import http
 from edgewise.runtime.http.client import GivenUp
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 NOTICED_S = 2.25  # two health checks of 1 s without an answer, one of them just sent
@@ -91,16 +92,14 @@ def test_a_client_that_gives_its_server_up_ends_what_is_under_way_and_goes_on_la
         server = await http.serve(say_nothing)
         client = http.Client(server.host, server.port)
         asked = [asyncio.create_task(client.request("GET", "/", timeout_s=60)) for _ in range(3)]
-        while len(client._busy) < 3:
-            await asyncio.sleep(0.005)
+        await becomes(lambda: len(client._busy) >= 3)
         client.abort()
         for task in asked:
             with pytest.raises(GivenUp):
                 await task
         with pytest.raises(TimeoutError):
             await client.request("GET", "/again", timeout_s=0.05)
-        while len(ended) < 4:  # the server heard that nobody waits
-            await asyncio.sleep(0.005)
+        await becomes(lambda: len(ended) >= 4)  # the server heard that nobody waits
         client.close()
         await server.close()
 

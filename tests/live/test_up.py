@@ -23,6 +23,7 @@ from edgewise.runtime import http
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.store import Store
 from edgewise.workloads.generate import read_streams_csv
+from waiting import wait_until
 
 pytestmark = pytest.mark.live
 ROOT = Path(__file__).parents[2]
@@ -61,13 +62,6 @@ def answers(url):
             return False
 
     return asyncio.run(ask())
-
-
-def wait_until(condition, limit_s=60):
-    until = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.1)
 
 
 def test_the_client_of_the_tutorial_gets_its_answer(up):

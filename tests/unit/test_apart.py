@@ -36,6 +36,7 @@ from edgewise.model.work import DeferrableJob, Edge, Stream, Task, TaskGraph
 from edgewise.policies.split import QueryClass, build_program
 from edgewise.runtime import apart
 from edgewise.runtime.apart import policy as kept
+from waiting import wait_until
 
 pytestmark = pytest.mark.live
 BUDGET_S = 20.0
@@ -123,13 +124,6 @@ def tiny():
 
 def stream(number, world):
     return Stream(number, 0, "", world.task_names[0], 0.0, float("inf"), 0.01, 100.0, 60.0, 0.0)
-
-
-def until(found):
-    end_s = time.monotonic() + 60.0
-    while not found():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
 
 
 def gone(pid):
@@ -234,9 +228,9 @@ def test_one_that_never_answers_is_killed_and_starts_anew(own, how):
     core.handle(StreamOpened(0.0, stream(0, core.world)))
     assert core.bindings and core.faults == {"no answer in time": 1}
     assert core.guard.fault == "no answer within 0.5 s; its process was killed; it starts anew"
-    until(lambda: gone(first))
+    wait_until(lambda: gone(first))
     doing(own, "")
-    until(lambda: policy.pid is not None)
+    wait_until(lambda: policy.pid is not None)
     core.handle(Tick(1.0))
     core.handle(StreamOpened(1.0, stream(1, core.world)))
     assert policy.pid != first and core.guard.fault == "" and core.faults["no answer in time"] == 1
@@ -283,7 +277,7 @@ def test_who_kills_it_is_named_and_it_comes_back(own):
     (kind,) = core.faults
     assert kind in ("its process ended", "not asked, for its process starts anew")
     assert "its process ended: killed by SIGKILL" in core.guard.fault
-    until(lambda: policy.pid not in (None, first))
+    wait_until(lambda: policy.pid not in (None, first))
 
 
 def test_one_that_is_replaced_ends_whatever_it_does(own):
@@ -292,11 +286,11 @@ def test_one_that_is_replaced_ends_whatever_it_does(own):
     first = policy.pid
     doing(own, "loop")
     core.handle(StreamOpened(0.0, stream(1, core.world)))
-    until(lambda: kept_there._latest.pid != first)  # the next one loops while it begins
+    wait_until(lambda: kept_there._latest.pid != first)  # the next one loops while it begins
     pid = kept_there._latest.pid
     core.use(policies.load("dispatch", "closest"))
     del policy
-    until(lambda: gone(pid))
+    wait_until(lambda: gone(pid))
 
 
 def test_it_inherits_nothing_but_its_channel(own, monkeypatch, caplog):
@@ -314,7 +308,7 @@ def test_what_it_writes_is_logged(own, caplog):
     doing(own, "write")
     with caplog.at_level(logging.WARNING, "edgewise.policies"):
         assert not asked(policy).faults
-        until(lambda: any(getattr(row, "line", "") == "said aloud" for row in caplog.records))
+        wait_until(lambda: any(getattr(row, "line", "") == "said aloud" for row in caplog.records))
 
 
 def test_one_that_cannot_begin_or_be_loaded_is_refused(own):
@@ -343,8 +337,8 @@ def test_it_ends_with_who_asks_even_in_the_middle_of_an_answer(own, how):
     ) as running:
         pid = int(running.stdout.readline())
         if how:  # it sleeps in compiled code, which lets no thread run
-            until(lambda: "nanosleep" in Path(f"/proc/{pid}/wchan").read_text())
+            wait_until(lambda: "nanosleep" in Path(f"/proc/{pid}/wchan").read_text())
         else:
             assert running.stdout.readline() == b"answered\n"
         running.kill()
-    until(lambda: gone(pid))
+    wait_until(lambda: gone(pid))

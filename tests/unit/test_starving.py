@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from edgewise.runtime.metrics import CpuTotals, Lag, look, page, starved
+from waiting import becomes
 
 CALM = CpuTotals(0.0, 0.0, 0.0, 0.0)
 
@@ -57,8 +58,7 @@ def test_a_loop_that_is_held_up_is_late_and_its_metric_says_so():
         keeping = asyncio.create_task(lag.keep())
         await asyncio.sleep(0)
         time.sleep(0.3)  # what holds it up
-        while not lag.late_s:
-            await asyncio.sleep(0.005)
+        await becomes(lambda: lag.late_s)
         keeping.cancel()
         assert lag.late_s[0] > 0.2
         text = page(registry).body.decode()
