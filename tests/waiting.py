@@ -6,11 +6,11 @@ A state is a function without arguments; it is reached when what it returns is t
 import asyncio
 import time
 
-LIMIT_S = 60.0  # long, for machines that are busy
+LIMIT_S = 120.0  # long, for machines that are busy
 LOOK_S = 0.005
 
 
-def wait_until(reached, limit_s=LIMIT_S, what=None):
+def wait_until(reached, what=None, limit_s=LIMIT_S):
     """Block until a state is reached; what it returned."""
     end_s = time.monotonic() + limit_s
     while not (found := reached()):
@@ -19,7 +19,7 @@ def wait_until(reached, limit_s=LIMIT_S, what=None):
     return found
 
 
-async def becomes(reached, limit_s=LIMIT_S, what=None):
+async def becomes(reached, what=None, limit_s=LIMIT_S):
     """The same beside others; the state may also be a coroutine function."""
     end_s = time.monotonic() + limit_s
     while True:

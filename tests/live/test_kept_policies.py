@@ -19,6 +19,7 @@ from edgewise.runtime.controller.switching import switch_later
 from edgewise.runtime.faults import Fault
 from edgewise.runtime.reaching import ask, client_to, operator
 from edgewise.runtime.store import ENDED, OPERATIONS, Store
+from waiting import wait_until
 
 pytestmark = pytest.mark.live
 HANG_S = 120.0
@@ -39,7 +40,7 @@ class Terminal:
         command = [program, "up", "scenario.yaml", "--state", "state", "--port", "0", *options]
         with said.open("wb") as written:
             self.command = subprocess.Popen(command, cwd=self.folder, stdout=written, stderr=written)
-        until(lambda: "up after" in said.read_text() or self.command.poll() is not None)
+        wait_until(lambda: "up after" in said.read_text() or self.command.poll() is not None)
         assert self.command.poll() is None, said.read_text()
         return " ".join(said.read_text().split())
 
@@ -81,14 +82,6 @@ async def answer(client, path):
     return json.loads(found.body)
 
 
-def until(condition):
-    until_s = time.monotonic() + HANG_S
-    while not (found := condition()):
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
-    return found
-
-
 @pytest.fixture
 def terminal(tmp_path):
     made = Terminal(tmp_path)
@@ -107,8 +100,8 @@ def test_killed_they_go_on_or_are_switched_everywhere_and_after_an_end_they_do_n
     terminal.kill()
     said = terminal.up("--policy", "dispatch=farthest", "--policy", "defer=sjf")
     assert "dispatch: farthest takes over from closest" in said and "defer" not in said
-    until(lambda: terminal.decided() == {"dispatch": "farthest", "defer": "sjf"})
-    until(lambda: terminal.asked() == "farthest")  # which ran on all the time
+    wait_until(lambda: terminal.decided() == {"dispatch": "farthest", "defer": "sjf"})
+    wait_until(lambda: terminal.asked() == "farthest")  # which ran on all the time
     assert terminal.read(lambda store: store.process("gateway-0").handle) == gateway
 
     terminal.down()
@@ -163,6 +156,7 @@ def test_faults_are_those_of_the_policy_in_use_since_it_decides(store, tmp_path)
     store.name_policies(names)
     assert store.faults_since_switch("dispatch")["times"] == 1  # it goes on
     store.end()
-    time.sleep(0.01)
+    ended_s = time.time()
+    wait_until(lambda: time.time() > ended_s)
     store.name_policies(names)
     assert store.faults_since_switch("dispatch") is None

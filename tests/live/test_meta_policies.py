@@ -79,7 +79,7 @@ async def under_traffic(file, name):
     window, answered, active = session.clock() // session.rules.window_s, clients[0].answered, set()
 
     def over():
-        active.add(session.core.policy.active)
+        active.add(session.core.policy.current.name)
         return session.clock() // session.rules.window_s > window + 3 and clients[0].answered > answered + 10
 
     await becomes(over)

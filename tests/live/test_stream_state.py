@@ -17,6 +17,7 @@ from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.meta import FlowStatus, LinkStatus, MetaStore, NodeStatus, TaskStatus
 from edgewise.runtime.pipelines.session import PipelineSession, open_backend
+from waiting import wait_until
 
 pytestmark = pytest.mark.live
 LIMIT_S = 60.0
@@ -51,13 +52,6 @@ def live_pipeline(folder):
     )
 
 
-def wait(condition, what):
-    until_s = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < until_s, what
-        time.sleep(0.1)
-
-
 @pytest.fixture
 def killed(tmp_path):
     """The database of a session with one cut link that was killed after its monitors had seen it work."""
@@ -82,13 +76,13 @@ def killed(tmp_path):
     manager = subprocess.Popen([sys.executable, str(script), here, str(tmp_path)])
     file = tmp_path / "streams.db"
     try:
-        wait(file.is_file, "no database")
+        wait_until(file.is_file, "no database")
         store = MetaStore(file)
-        wait(
+        wait_until(
             lambda: any(t.frames > 2 * ENOUGH_FRAMES for t in store.seen(TaskStatus, 1) if t.name == "look"),
             "no frame",
         )
-        wait(
+        wait_until(
             lambda: [link.up for link in store.seen(LinkStatus)] == [False, True, True],
             "the cut link is not kept",
         )

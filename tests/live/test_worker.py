@@ -18,6 +18,7 @@ from edgewise.runtime.worker import batching
 from edgewise.runtime.worker.batching import Batcher, Line
 from edgewise.runtime.worker.onnx_model import SlowModel
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 FOREVER = float("inf")
@@ -173,11 +174,12 @@ def test_expired_and_abandoned_queries_are_not_run():
         run = Recorder(held=True)
         batcher = Batcher(run, WorkerMetrics("m"))
         first = asyncio.create_task(batcher.submit(item(0), FOREVER))
-        late = asyncio.create_task(batcher.submit(item(1), time.monotonic() + 0.001))
+        late_s = time.monotonic() + 0.001
+        late = asyncio.create_task(batcher.submit(item(1), late_s))
         left = asyncio.create_task(batcher.submit(item(2), FOREVER))
         last = asyncio.create_task(batcher.submit(item(3), FOREVER))
         await run.begun()
-        await asyncio.sleep(0.005)  # the second one's time is over
+        await becomes(lambda: time.monotonic() > late_s)  # the second one's time is over
         left.cancel()
         await asyncio.sleep(0)
         run.go.set()
@@ -206,7 +208,7 @@ def test_drain_finishes_what_was_accepted_without_waiting_for_batches():
         run = Recorder()
         batcher = Batcher(run, WorkerMetrics("m"), max_batch=64, batch_timeout_s=60)
         accepted = [asyncio.create_task(batcher.submit(item(i), FOREVER)) for i in range(3)]
-        await asyncio.sleep(0.005)
+        await becomes(lambda: batcher.queued == 3)
         await asyncio.wait_for(batcher.drain(), 20)
         assert [(await task).id for task in accepted] == ["0", "1", "2"]
         with pytest.raises(ProtocolError) as caught:
