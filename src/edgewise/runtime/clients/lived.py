@@ -9,13 +9,12 @@ from typing import Any
 
 from edgewise import policies
 from edgewise.model.scenario import Scenario
-from edgewise.runtime.controller.books import Job, JobBook, KeptPipeline, PipelineBook
+from edgewise.runtime.controller.books import MOST_JOBS, Job, JobBook, KeptPipeline, PipelineBook
 from edgewise.runtime.controller.upkeep import MOST_REQUESTS, MOST_SPANS, MOST_STREAMS, MOST_WINDOWS
 from edgewise.runtime.records import Request, Span, Window
 from edgewise.runtime.store import POLICIES, Store
 from edgewise.runtime.worker.pieces import read_split
 
-MOST_JOBS = 10_000
 BOUNDED = (
     ("request", "at_s", MOST_REQUESTS),
     ("stream", "opened_s", MOST_STREAMS),

@@ -22,7 +22,7 @@ from edgewise.model.values import most_of
 from edgewise.model.work import INFERENCE, DeferrableJob
 from edgewise.runtime import clock, private
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic, at_sites, measured, zeros
-from edgewise.runtime.controller.books import JobBook, KeptPipeline, PipelineBook
+from edgewise.runtime.controller.books import MOST_JOBS, JobBook, KeptPipeline, PipelineBook
 from edgewise.runtime.controller.jobs import SLOT_S
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import SCENARIO
@@ -38,7 +38,6 @@ COLUMNS = (
     "open_s", "site", "application", "length_s", "rate_qps", "size_bytes", "deadline_s", "min_accuracy",
     "priority", "source",
 )  # fmt: skip
-MOST_JOBS = 10_000
 GOES_ON_S = 86400.0  # longest that a recording goes on after now, for jobs that run or wait
 HELD_FOR_LIFE = (
     "services.cores_held is 'life' in the recording: jobs are told what is left of nodes, and cores that "

@@ -279,6 +279,7 @@ class JobBook(Database):
 
 
 KEEP_S = 30 * 86400.0  # those that have ended
+MOST_JOBS = 10_000  # that a record has
 
 
 @dataclass(frozen=True, slots=True)
