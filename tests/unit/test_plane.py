@@ -340,11 +340,21 @@ def test_it_ends_when_every_core_answers_every_change_with_another(priorities, a
             assert len(rounds) <= most + 1
 
 
-def test_a_job_goes_to_the_node_with_the_least_cores_left_where_it_fits():
-    nodes = [Node(name, "", Resources(cores)) for name, cores in (("a", 4.0), ("b", 2.0), ("c", 1.0))]
-    ledger = NodeLedger(nodes)
-    plane = Plane(ledger, {"defer": Heard(Slots(1.0), ledger, policies.load("defer", "fifo"))})
-    assert [each.node for each in submitted(plane, job(0, 2.0, 0.0), job(1, 1.0, 0.0))] == ["b", "c"]
+def plane_of(**cores):
+    ledger = NodeLedger([Node(name, "", Resources(each)) for name, each in cores.items()])
+    return Plane(ledger, {"defer": Heard(Slots(1.0), ledger, policies.load("defer", "fifo"))})
+
+
+def test_a_job_goes_to_the_node_with_the_most_cores_left():
+    plane = plane_of(a=2.0, b=4.0, c=1.0)
+    assert [each.node for each in submitted(plane, job(0, 2.5, 0.0), job(1, 1.0, 0.0))] == ["b", "a"]
+
+
+def test_a_job_leaves_the_only_room_to_the_largest_that_waits():
+    """Where nobody else has room for it; where there are two, the smaller one takes the larger of them."""
+    for cores, wanted in ((2.0, ["a", "b"]), (3.0, ["b", "a"])):
+        plane = plane_of(a=cores, b=3.5)
+        assert [each.node for each in submitted(plane, job(0, 1.0, 0.0), job(1, 3.0, 0.0))] == wanted
 
 
 class Listens:

@@ -6,9 +6,10 @@
 
 Simulation and live system drive the same core: they tell it what happened and carry out its commands. At
 the beginning of each slot the policy chooses among waiting jobs, those of the highest priority first; in its
-order each goes to the node with the least cores left on which it fits. A suspended job keeps its node: where
-it would fit were no other jobs there, none that comes after it starts there before it goes on, as soon as
-there is room. Once it has stood as long as it would lose by beginning anew from its last checkpoint, and
+order each goes to the node with the most cores left on which it fits, where other work pushes it out last;
+but the only node that has room for the largest job that waits comes last, if that would then have none. A
+suspended job keeps its node: where it would fit were no other jobs there, none that comes after it starts
+there before it goes on, as soon as there is room. Once it has stood as long as it would lose by beginning anew from its last checkpoint, and
 there is room elsewhere, it does so. With a node all jobs there end, suspended ones too, and begin anew. A
 job that was ended has been chosen once, so it takes the first node with room, also after its latest start,
 which it has kept.
@@ -321,14 +322,23 @@ class DeferCore:
         return found
 
     def _node(self, standing: Standing, awaited: Mapping[str, Sequence[Standing]]) -> str | None:
-        """The node with the least cores left on which a job fits and nothing waits that goes before it."""
+        """Where a job starts: it fits there, and nothing waits there that goes before it, see the module."""
+        free = {node.name: self.ledger.free(node.name).cpu_cores for node in self.ledger.there}
         fitting = [
-            (self.ledger.free(node.name).cpu_cores, node.name)
-            for node in self.ledger.there
-            if self.ledger.fits(node.name, standing.job.resources)
-            and all(standing.rank < other.rank for other in awaited.get(node.name, ()))
+            name
+            for name in free
+            if self.ledger.fits(name, standing.job.resources)
+            and all(standing.rank < other.rank for other in awaited.get(name, ()))
         ]
-        return min(fitting)[1] if fitting else None
+        others = (s.job for s in self.jobs.values() if s.phase is JobPhase.WAITING and s is not standing)
+        largest = max((job.resources.cpu_cores for job in others), default=0.0)
+        has_room = {name for name, left in free.items() if left >= largest}
+
+        def takes_room(name: str) -> bool:
+            left = free[name] - standing.job.resources.cpu_cores
+            return has_room == {name} and left < largest
+
+        return min(fitting, key=lambda name: (takes_room(name), -free[name], name), default=None)
 
 
 def broken(view: CapacityView, turn: Any) -> str | None:
