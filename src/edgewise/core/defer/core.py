@@ -4,17 +4,16 @@
        │                   └────┬────┘
        └─LoseJob                └─EvictJob─▶ evicted ─▶ waiting      from its last checkpoint
 
-Simulation and live system drive the same core: they tell it what happened and carry out its commands. At
-the beginning of each slot the policy chooses among waiting jobs, those of the highest priority first; in its
+Simulation and live system drive the same core: they tell it what happened and carry out its commands. At the
+beginning of each slot the policy chooses among waiting jobs, those of the highest priority first; in its
 order each goes to the node with the most cores left on which it fits, where other work pushes it out last;
 but the only node that has room for the largest job that waits comes last, if that would then have none. A
 suspended job keeps its node: where it would fit were no other jobs there, none that comes after it starts
-there before it goes on, as soon as there is room. Once it has stood as long as it would lose by beginning anew from its last checkpoint, and
-there is room elsewhere, it does so. With a node all jobs there end, suspended ones too, and begin anew. A
-job that was ended has been chosen once, so it takes the first node with room, also after its latest start,
-which it has kept.
-Who goes on or gives way first is by falling priority, then by submission. Forbidden here: clocks, I/O,
-threads.
+there before it goes on, as soon as there is room. Once it has stood as long as it would lose by beginning
+anew from its last checkpoint, and there is room elsewhere, it does so. With a node all jobs there end,
+suspended ones too, and begin anew. A job that was ended has been chosen once, so it takes the first node with
+room, also after its latest start, which it has kept. Who goes on or gives way first is by falling priority,
+then by submission. Forbidden here: clocks, I/O, threads.
 """
 
 import math
