@@ -3,8 +3,10 @@
 Forbidden here: printing and files.
 """
 
+import gc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -72,6 +74,19 @@ from edgewise.workloads.services import (
 Ended = Callable[[], Tables]
 
 
+@contextmanager
+def unsearched() -> Iterator[None]:
+    """Python does not look for garbage among what was there before: numba keeps a million objects."""
+    mine = not gc.get_freeze_count()
+    if mine:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if mine:
+            gc.unfreeze()
+
+
 class JointRun:
     """One joint run of a scenario.
 
@@ -90,6 +105,7 @@ class JointRun:
         holders: who held what.
     """
 
+    @unsearched()
     def __init__(
         self,
         scenario: Scenario,
@@ -130,6 +146,7 @@ class JointRun:
         parts[:0] = [other] if other is not None else []
         self.joint = JointClock(parts, self.plane, nodes, scenario.timeline, lag_s, check, self.holders)
 
+    @unsearched()
     def run(self) -> dict[str, Tables]:
         """Go to the end; the tables of each kind of work."""
         self.joint.run()
@@ -192,6 +209,8 @@ class JointRun:
             services, drawn, make, self.seed, given.slots // given.system.frame_slots, news,
             Beside(self._images, self.wires, guests),
         )  # fmt: skip
+        if guests is not None:
+            self._with_workers.simulation.count_requests = sites.count
 
         def ended() -> Tables:
             return service_tables(self.scenario, sites.rows, sites.tally)
@@ -228,7 +247,7 @@ class JointRun:
             return []
         frames = "services" not in self.parts
         core: Any = self._orchestrates(None) if frames else self.plane.cores["orchestrate"]
-        simulation = (self.parts.get("streams") or self.parts["workers"]).simulation
+        simulation = self._with_workers.simulation
         sites = None if frames else self.parts["services"].sites
         return [WorkersPart(self.scenario, simulation, self._what, core, self._images, sites)]
 
@@ -238,8 +257,13 @@ class JointRun:
             return None
         if "streams" not in self.parts:
             self.parts["workers"] = self._workers_alone()
+        return self._with_workers.host(named)
+
+    @property
+    def _with_workers(self) -> StreamsPart:
+        """The part that has streams' workers."""
         part: StreamsPart = self.parts.get("streams") or self.parts["workers"]
-        return part.host(named)
+        return part
 
     def _workers_alone(self) -> StreamsPart:
         """Workers that serve requests, and no streams."""

@@ -7,7 +7,7 @@ close between two of them go to `DispatchCore.play` at once, and queries run in 
 
 import heapq
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,9 +43,9 @@ from edgewise.sim.streams.tables import Outcome, Said
 from edgewise.sim.streams.telemetry import backlog_s, count_all_answers
 from edgewise.workloads.generate import generate_streams
 
-# At equal times: capacity returns first, then things break, then news arrives, then windows
-# begin, then clients come.
-CLOSED, CHANGED, SAMPLE, NEWS, TICK, OPENED = range(6)
+# At equal times: gateways have counted their requests, capacity returns, then things break, then news
+# arrives, then windows begin, then clients come.
+COUNTED, CLOSED, CHANGED, SAMPLE, NEWS, TICK, OPENED = range(7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ class Simulation:
         pooled: (W,) whether somebody else starts and ends a worker, and starts it again on a node that is
             back.
         requests_qps: (W,) load of requests of services beside streams, as gateways have measured it.
+        count_requests: lets gateways measure that, whenever they hear telemetry; None: there are no requests.
 
     `run` goes to the end; `run_until` stops on the way, so that an environment can change the
     policy between windows.
@@ -124,6 +125,7 @@ class Simulation:
         self.bound = np.full(len(self.trace), -1, dtype=np.int64)
         self.reason = np.zeros(len(self.trace), dtype=np.int8)
         self.requests_qps = np.zeros(self.world.workers)  # beside streams
+        self.count_requests: Callable[[float], None] | None = None
         self.log: list[Said] = []
         self.active: list[str] = []
         self.tally = tables.new_tally(scenario.duration_s, scenario.window_s, self.trace)
@@ -155,9 +157,9 @@ class Simulation:
 
     def run_until(self, time_s: float) -> None:
         """Take every event before `time_s` (a window that begins then has not begun yet)."""
-        while self._queue and self._queue[0][0] < time_s:
+        while self._queue and self._queue[0][:2] < (time_s, CLOSED):
             next_s, kind, _, what = heapq.heappop(self._queue)
-            self._play_until(next_s, including_closings=True)
+            self._play_until(next_s, including_closings=kind != COUNTED)
             self._take(next_s, kind, what)
         self._play_until(time_s, including_closings=False)
 
@@ -258,6 +260,8 @@ class Simulation:
     def _take(self, now_s: float, kind: int, what: Any) -> None:
         if kind == SAMPLE:
             self._sample(now_s)
+        elif kind == COUNTED and self.count_requests is not None:
+            self.count_requests(now_s)
         elif kind == CHANGED:
             self.carrier.advance(now_s)
             if isinstance(what, NodeChange):
@@ -444,13 +448,16 @@ class Simulation:
         """End a telemetry period: serve up to now, then send the figures with their lag."""
         self.carrier.advance(now_s)
         w = self.workers
-        count_all_answers(now_s, w)
+        self.carrier.direct(count_all_answers, now_s, w)
         period_s, queue = self.scenario.telemetry_period_s, self.carrier.waiting(now_s)
         each = w.each.view(np.ndarray)
         counts = each["answered"].copy(), each["delay_sum_s"].copy(), w.histogram
         measured = telemetry(now_s, period_s, queue, *counts, self.carrier.links_now(now_s))
         each["answered"], each["delay_sum_s"], w.histogram[:] = 0, 0.0, 0
-        self._report(Measured(now_s + self.scenario.telemetry_lag_s, measured))
+        news_s = now_s + self.scenario.telemetry_lag_s
+        self._report(Measured(news_s, measured))
+        if self.count_requests is not None:
+            self._push(news_s, COUNTED, None)
 
     def _report(self, measured: Measured) -> None:
         self._push(measured.time_s, NEWS, measured)

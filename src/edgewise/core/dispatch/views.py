@@ -183,12 +183,14 @@ class Items:
     @classmethod
     def of(cls, world: World, streams: Sequence[Stream]) -> "Items":
         """The items of streams; their end stays behind."""
+        tasks = {s.task for s in streams}
+        task = {name: world.task_index(name) for name in tasks}
         return cls(
             tuple(
                 Item(
                     id=s.id,
                     site=s.site,
-                    task=world.task_index(s.task),
+                    task=task[s.task],
                     rate_qps=s.rate_qps,
                     size_bytes=s.size_bytes,
                     deadline_s=s.deadline_s,

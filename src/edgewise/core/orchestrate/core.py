@@ -236,9 +236,11 @@ class OrchestrateCore:
         nodes = view.replicas[0, 1:, first:]
         nodes["load"], nodes["busy"] = seen.load, np.minimum(nodes["ready"], np.ceil(seen.load - 1e-9))
         view.pools["load"][0] = seen.load.sum(axis=0)
-        for each in self.replicas.values():
-            if each.service >= first:
-                view.pools["streams"][0, each.service - first] += each.held
+        streams = [
+            (each.service - first, each.held) for each in self.replicas.values() if each.service >= first
+        ]
+        pool, held = np.array(streams, dtype=np.int64).reshape(-1, 2).T
+        np.add.at(view.pools["streams"][0], pool, held)
         for name in ("asked", "unserved", "in_time"):
             view.pools[name][0] = getattr(seen, name)
         self._show_requests(view)

@@ -36,7 +36,7 @@ class RequestsPart:
         self, sites: RequestSites, core: OrchestrateCore, start_s: Mapping[str, float], every: bool = False
     ) -> None:
         self.sites, self.core, self._start_s, self._every = sites, core, start_s, every
-        self._frame, self._look_s, self._measure_s = 0.0, 0.0, sites.news.after(0.0) + sites.news.lag_s
+        self._frame, self._look_s = 0.0, 0.0
         self._stirred = -1  # `RequestSites.stirred` at the last frame
         self._end_s = len(sites.tally) * sites.frame_s
         self._nodes = {name: n for n, name in enumerate(sites.services.nodes)}
@@ -47,16 +47,9 @@ class RequestsPart:
         frame_s = self._frame * self.sites.frame_s
         if frame_s < self._idle_s:
             frame_s = self._from(self._idle_s) * self.sites.frame_s
-        next_s = min(frame_s, self._look_s if self.sites.going else math.inf)
-        next_s = min(next_s, self._measures_s(self.sites.now_s), *self._starting.values())
+        look_s = self._look_s if self.sites.going else math.inf
+        next_s = min(frame_s, look_s, *self._starting.values())
         return next_s if next_s < self._end_s else math.inf
-
-    def _measures_s(self, now_s: float) -> float:
-        """When gateways measure the load of their requests next; never, if there is none."""
-        news = self.sites.news
-        if self._measure_s < now_s:  # in periods left out there was none
-            self._measure_s = news.after(now_s - news.lag_s) + news.lag_s
-        return self._measure_s if self.sites.measures else math.inf
 
     @property
     def _idle_s(self) -> float:
@@ -93,10 +86,10 @@ class RequestsPart:
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """What has changed of replicas, and at the beginning of a frame what was counted, and the frame."""
         self._begin_workers(now_s)
-        there, self._look_s = self.sites.queues.replicas, now_s + self.sites.news.period_s
-        if self._measures_s(now_s) <= now_s:
-            self.sites.measure()
-            self._measure_s = -math.inf
+        there, news = self.sites.queues.replicas, self.sites.news
+        self._look_s = now_s + news.period_s
+        if self.sites.counts:
+            self._look_s = news.after(now_s - news.lag_s) + news.lag_s
         known, mine = self.core.replicas, self.sites.system.services
         for name in [n for n, each in known.items() if n not in there and each.service < mine]:
             yield Rank.ENDED, ReplicaGone(name)

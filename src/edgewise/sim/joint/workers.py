@@ -91,7 +91,7 @@ class WorkersPart(Bystander):
         self._heard_s = dict[int, float]()  # when gateways have heard that one is to go
         self._down = set[int]()  # nodes
         self._gone = list[int]()  # workers that are away, of which nobody was told
-        self._told = dict[int, ReplicaSeen]()
+        self._told: Ints = np.full((2, world.workers), -1, dtype=np.int64)  # stage and streams, as last told
         self._asked = Asked.of(what.pool_of)
         self._open_s = np.array([stream.open_s for stream in simulation.trace])
         self._sent = np.zeros((2, len(simulation.trace)), dtype=np.int64)  # in time, and in all, so far
@@ -159,7 +159,7 @@ class WorkersPart(Bystander):
         if self._look_s() <= now_s:
             self._look(now_s)
         for w in self._gone:
-            self._told.pop(w, None)
+            self._told[:, w] = -1
             yield Rank.ENDED, ReplicaGone(self._run.world.worker_names[w])
         self._gone = []
         if self._frame * self._what.frame_s <= now_s < self._end_s:
@@ -184,11 +184,10 @@ class WorkersPart(Bystander):
     def _frame_began(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         self._frame += 1
         self._run.serve_until(now_s)
-        for w in np.flatnonzero(self.stage != WorkerStage.AWAY).tolist():
-            seen = self._seen(w)
-            if self._told.get(w) != seen:
-                self._told[w] = seen
-                yield Rank.NEWS, seen
+        now = np.stack([self.stage, sum(core.known.whole[STREAMS] for core in self._run.cores)])
+        changed = (now != self._told).any(axis=0) & (self.stage != WorkerStage.AWAY)
+        for w in np.flatnonzero(changed).tolist():
+            yield Rank.NEWS, self._seen(w)
         yield Rank.NEWS, self._counted(now_s)
         if self._sites is None:
             none: Ints = np.zeros(self._what.pools.first, dtype=np.int64)
@@ -215,10 +214,9 @@ class WorkersPart(Bystander):
             else:
                 self._leave(w)
                 self._tell_of(w, now_s, up=False, drains=True)  # it comes no more
-                self._told.pop(w, None)
+                self._told[:, w] = -1
                 return (ReplicaGone(command.replica),)
-        self._told[w] = self._seen(w)
-        return (self._told[w],)
+        return (self._seen(w),)
 
     def _tell_of(
         self, w: int, now_s: float, up: bool, drains: bool = False, ready_s: float = math.inf
@@ -262,14 +260,14 @@ class WorkersPart(Bystander):
         self._heard_s.pop(w, None)
 
     def _seen(self, w: int) -> ReplicaSeen:
+        """A worker as the core is told of it now."""
         held = sum(int(core.known.whole[STREAMS, w]) for core in self._run.cores)
-        up, wanted = (
-            self.stage[w] in (WorkerStage.UP, WorkerStage.DRAINS),
-            self.stage[w] != WorkerStage.DRAINS,
-        )
+        stage = WorkerStage(int(self.stage[w]))
+        self._told[:, w] = stage, held
+        up, wanted = stage in (WorkerStage.UP, WorkerStage.DRAINS), stage != WorkerStage.DRAINS
         service = self._what.pools.first + int(self._what.pool_of[w])
         name = self._run.world.worker_names[w]
-        return ReplicaSeen(name, self._node(w), service, wanted, True, bool(up), False, held)
+        return ReplicaSeen(name, self._node(w), service, wanted, True, up, False, held)
 
     def _node(self, w: int) -> int:
         return int(self._node_of[self._run.world.node[w]])

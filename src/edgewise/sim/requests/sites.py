@@ -27,7 +27,7 @@ from edgewise.errors import PolicyError
 from edgewise.model.services import Services
 from edgewise.policies.registry import runs_live
 from edgewise.policies.requests.rules import KernelDispatch, by_rule
-from edgewise.sim.direct import direct
+from edgewise.sim.direct import Direct
 from edgewise.sim.images import NO_OUTAGES, Images, Outages
 from edgewise.sim.links import riders
 from edgewise.sim.links.wires import Carrier, Wires, no_wire
@@ -142,7 +142,8 @@ class RequestSites:
                 [[wires.way(b, cluster, back) for cluster in services.clusters] for b in range(len(made))]
                 for back in (False, True)
             ]
-        self.going, self.stirred, self._direct = set[str](), 0, dict[Any, Any]()
+        self.going, self.stirred, self._direct = set[str](), 0, Direct()
+        self._arrived = 0  # so many requests had come when it was looked at
         self._changed_s, self.calm_s, self._asleep_s = 0.0, -math.inf, -math.inf  # see `_calm_until_s`
         self._was_restless, self._reached_s = True, -math.inf  # up to there all has happened
         self._looks: list[tuple[float, Floats]] = []  # since it fell asleep
@@ -218,9 +219,7 @@ class RequestSites:
         if (streams := self._streams) is not None:
             kernel, visits = ride, NO_VISITS if self._guests is None else self._guests.visits
             given = run, on, visits, to_s, streams.given()
-        if kernel not in self._direct:
-            self._direct[kernel] = direct(kernel, *given)
-        return int(self._direct[kernel](*given))
+        return int(self._direct(kernel, *given))
 
     @property
     def _streams(self) -> Carrier | None:
@@ -250,7 +249,10 @@ class RequestSites:
     def _restless(self) -> bool:
         """Whether there is more than news, or a replica may start."""
         run, clock = self.queues.run, self.queues.clock
-        if (self._guests is not None and self._guests.busy) or (self._wires is not None and self._on.many[0]):
+        arrived, self._arrived = self._arrived, int(clock["arrived"])
+        if arrived != self._arrived or (self._guests is not None and self._guests.busy):
+            return True
+        if self._wires is not None and self._on.many[0]:
             return True
         if run.notes.size or self.going or clock["waiting"]:
             return True
@@ -392,18 +394,21 @@ class RequestSites:
         return RequestsCounted(arrived, delay_s, self.services.service_s, MOST, dropped)
 
     @property
-    def measures(self) -> bool:
-        """Whether there may be load of requests at streams' workers that gateways have yet to measure."""
-        return bool(self._load_qps.any()) or (self._guests is not None and self.calm_s == -math.inf)
+    def counts(self) -> bool:
+        """Whether gateways count what they send to streams' workers, when they hear telemetry."""
+        return self._guests is not None
 
-    def measure(self) -> None:
+    def count(self, now_s: float) -> None:
         """Gateways measure the load of requests at streams' workers: that much less is left to these."""
-        if self._guests is None:
+        if self._guests is None or now_s >= len(self.tally) * self.frame_s:
             return
+        self.advance(now_s)
+        if self.calm_s > -math.inf and not self._load_qps.any():
+            return  # in a calm nothing is sent
         sent_qps, period_s = self.queues.run.sent_qps, self.news.period_s
         self._load_qps = averaged_qps(self._load_qps, sent_qps / period_s, period_s)
         sent_qps[:] = 0.0
-        self._guests.measured(self.now_s, self._load_qps)
+        self._guests.measured(now_s, self._load_qps)
 
     def add_replica(self, node: int, service: int) -> str:
         """Pull the layers that lack, start a replica, and give its name."""

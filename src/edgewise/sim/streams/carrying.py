@@ -12,6 +12,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints, records
 from edgewise.core.dispatch.state import Ways
+from edgewise.sim.direct import Direct
 from edgewise.sim.links.wires import Wires
 from edgewise.sim.streams import leaving, lines, queues, shared, shared_leaving, tables
 from edgewise.sim.streams.guests import Guests, join
@@ -31,6 +32,7 @@ class Private:
     def __init__(self, truth: Streams, workers: Workers, ways: Ways, key: np.uint64, tally: Tally) -> None:
         self.truth, self.workers, self.ways, self.key, self.tally = truth, workers, ways, key, tally
         self.guests: Guests | None = None
+        self.direct = Direct()
         self._owner: dict[int, int] = {}  # whose queries those of a row are, which a stream has left behind
         self._free: list[int] = []  # rows of nobody
 
@@ -126,8 +128,7 @@ class Private:
         return [(self._owner.get(int(h.stream), int(h.stream)), h) for h in found]
 
     def _give_up(self, worker: int, now_s: float) -> bool:
-        given = self.truth, self.workers, self.ways, self.key, self.tally
-        return leaving.give_up(worker, now_s, *given)
+        return leaving.give_up(worker, now_s, *self._given)
 
     def lose(self, lost: Any) -> None:
         """A query that was lost goes nowhere else."""
@@ -162,9 +163,14 @@ class Private:
             self.guests.advance(until_s)
         self.serve(until_s)
 
+    @property
+    def _given(self) -> tuple[Streams, Workers, Ways, np.uint64, Tally]:
+        """What kernels work on."""
+        return self.truth, self.workers, self.ways, self.key, self.tally
+
     def serve(self, until_s: float) -> None:
         """Serve all that starts before `until_s`, beside what others have at workers."""
-        while not queues.advance_all(until_s, self.truth, self.workers, self.ways, self.key, self.tally):
+        while not self.direct(queues.advance_all, until_s, *self._given):
             self.workers = tables.with_more_lost(self.workers)
         if self.guests is not None:
             self.guests.settle(until_s)
@@ -188,7 +194,8 @@ class Private:
 
     def waiting(self, now_s: float) -> Floats:
         """(W,) queries waiting or in service."""
-        return waiting_at(now_s, self.truth, self.workers)
+        found: Floats = self.direct(waiting_at, now_s, self.truth, self.workers)
+        return found
 
     def links_now(self, now_s: float) -> Floats | None:
         """(2, L) bit/s that are left of each link, and bits that it has still to send; None: not shared."""
@@ -266,7 +273,8 @@ class Shared(Private):
 
     def attach(self, streams: Ints, now_s: Floats, worker: Ints) -> None:
         """See `Private`."""
-        shared.attach(streams, now_s, worker, self.truth, self._carried.senders, self.key, self.tally)
+        given = streams, now_s, worker, self.truth, self._carried.senders, self.key, self.tally
+        self.direct(shared.attach, *given)
 
     def detach(self, i: int, worker: int, now_s: float) -> None:
         """See `Private`; what is on a link uses it to the end, and is lost then."""
@@ -328,7 +336,7 @@ class Shared(Private):
 
     def serve(self, until_s: float) -> None:
         """Send, carry on and serve all up to then, beside what others have on the links."""
-        while not shared.serve_until(until_s, *self.given()):
+        while not self.direct(shared.serve_until, until_s, *self.given()):
             self.wires.grow()
         if self.guests is not None:
             self.guests.settle(until_s)
@@ -346,4 +354,5 @@ class Shared(Private):
 
     def waiting(self, now_s: float) -> Floats:
         """See `Private`."""
-        return lines.waiting(now_s, self._carried.lines, self.workers)
+        found: Floats = self.direct(lines.waiting, now_s, self._carried.lines, self.workers)
+        return found
