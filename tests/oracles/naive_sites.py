@@ -24,7 +24,6 @@ from edgewise.core.grants import Ask
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import NodeChange
 from edgewise.sim.simulate import CLOSED, NEWS, OPENED, Simulation
-from edgewise.sim.sites import Heard
 from edgewise.sim.streams.tables import Outcome, Said
 
 CODES = {text: code for code, text in REASONS.items()}
@@ -62,6 +61,13 @@ class Renewed(NamedTuple):
 
 
 Message: TypeAlias = Asked | Renewed | Answered
+
+
+class Heard(NamedTuple):
+    """News for the gateway of one site."""
+
+    site: int
+    event: Event
 
 
 class NaiveSites(Simulation):

@@ -71,10 +71,9 @@ def simulation_of(
 
 
 class Heard(NamedTuple):
-    """News for the gateway of one site."""
+    """News for the gateways of all sites, each its own, at one time."""
 
-    site: int
-    event: Event
+    events: tuple[Event, ...]
 
 
 class SiteSimulation(Simulation):
@@ -156,8 +155,7 @@ class SiteSimulation(Simulation):
             why, self._played = loop(*what)
             if self._played > start:
                 opened = self._events.kind[start : self._played] == OPEN
-                opened_s = self._events.time_s[start : self._played][opened]
-                np.add.at(self._counts[0], self._window_of(opened_s), 1)
+                self._note(0, self._events.time_s[start : self._played][opened])
             written, given = self._read(), UNDECIDED
             if why == PLAYED:
                 return
@@ -244,9 +242,9 @@ class SiteSimulation(Simulation):
 
     def _carry(self, time_s: Any, what: Any) -> None:
         """Let streams send to where they were bound; what they have sent goes where it went."""
-        window, begun = self._window_of(time_s), 0
+        begun = 0
         for row, kind in ((1, BOUND), (2, REFUSED)):
-            np.add.at(self._counts[row], window[what[0] == kind], 1)
+            self._note(row, time_s[what[0] == kind])
         for k in [*np.flatnonzero(what[0] == LEFT).tolist(), time_s.size]:
             self._take_up(time_s[begun:k], what[:, begun:k])
             if k < time_s.size:
@@ -254,8 +252,11 @@ class SiteSimulation(Simulation):
                 self.carrier.move(int(what[2, k]), int(self.bound[what[2, k]]), float(time_s[k]))
             begun = k + 1
 
-    def _window_of(self, time_s: Floats) -> Any:
-        return np.minimum(time_s / self.scenario.window_s, self._windows - 1).astype(int)
+    def _note(self, row: int, time_s: Floats) -> None:
+        """Count in its window what happened at each of some times."""
+        if time_s.size:
+            window = np.minimum(time_s / self.scenario.window_s, self._windows - 1).astype(int)
+            self._counts[row] += np.bincount(window, minlength=self._windows)
 
     def _take_up(self, time_s: Any, what: Any) -> None:
         """Streams that were bound and refused; none of them twice."""
@@ -269,7 +270,8 @@ class SiteSimulation(Simulation):
 
     def _take(self, now_s: float, kind: int, what: Any) -> None:
         if isinstance(what, Heard):
-            self._told(*what)
+            for site, event in enumerate(what.events):
+                self._told(site, event)
         else:
             super()._take(now_s, kind, what)
 
@@ -289,9 +291,9 @@ class SiteSimulation(Simulation):
         left = np.empty((len(self.cores), *links.shape))
         np.maximum(links[0] - (declared.sum(axis=0) - declared), 0.0, out=left[:, 0])
         left[:, 1] = links[1]
-        for site in range(len(self.cores)):
-            event = Measured(measured.time_s, replace(measured.telemetry, links=left[site]))
-            self._push(measured.time_s, NEWS, Heard(site, event))
+        time_s, told = measured.time_s, measured.telemetry
+        events = tuple(Measured(time_s, replace(told, links=each)) for each in left)
+        self._push(time_s, NEWS, Heard(events))
 
     def _told(self, site: int, event: Event) -> None:
         commands = self.cores[site].handle(event)

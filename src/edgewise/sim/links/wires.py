@@ -19,6 +19,7 @@ from edgewise.arrays import Floats, Ints, records
 from edgewise.core.world import link_arrays
 from edgewise.model.topology import Topology
 from edgewise.model.ways import Routes, levels, routes_of
+from edgewise.sim.direct import Direct
 from edgewise.sim.links import advance as links, riders
 from edgewise.sim.links.net import FIFO, LOOKED, PS, new_net, with_room
 
@@ -144,7 +145,7 @@ class Wires:
         private_bps[: 2 * bps.size] = np.tile(bps.ravel(), 2)
         looks_s = np.linspace(end_s, 0.0, LOOKS, endpoint=False)[::-1].tolist() if end_s else []
         self.net = new_net(routes, private_bps, (level, loop), SHARING[sharing], SINKS, looks_s)
-        self._riders: list[Rider] = []
+        self._riders, self._direct = list[Rider](), Direct()
         self.waits: list[Waits] = []
         self.streams: Carrier | None = None
 
@@ -227,7 +228,8 @@ class Wires:
 
     def links_now(self, now_s: float) -> Floats:
         """(2, L) bit/s that are left of each link, and bits that it has still to send."""
-        return links.links_now(self.net.links.view(np.ndarray), now_s)  # which numba knows sooner
+        found: Floats = self._direct(links.links_now, self.net.links, now_s)
+        return found
 
     def records(self) -> Mapping[str, Any]:
         """What each link carried from one moment to the next: columns of `edgewise.report.use.LINKS`."""
