@@ -22,9 +22,9 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob, Stream
 from edgewise.report.schema import WORK
-from edgewise.sim.jobs import JobsOutcome, JobsPart, OtherWork
-from edgewise.sim.joint.loop import JointClock
-from edgewise.sim.joint.requests import RequestsPart
+from edgewise.sim.clock import JointClock
+from edgewise.sim.parts.jobs import JobsOutcome, JobsPart, OtherWork
+from edgewise.sim.parts.services import RequestsPart
 from edgewise.sim.requests.sites import RequestSites
 
 # A file: each frame another node has a replica of another service, or has one no more.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from edgewise.model.grammar.scenario import TelemetrySpec
     from edgewise.policies.split import SplitProgram
     from edgewise.policies.split.layout import LayoutProgram
-    from edgewise.sim.jobs import JobsOutcome
+    from edgewise.sim.parts.jobs import JobsOutcome
     from edgewise.sim.pipelines import PipelineRun
     from edgewise.sim.stations.split import SplitRun
 

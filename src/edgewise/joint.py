@@ -42,21 +42,18 @@ from edgewise.model.work import DeferrableJob, Stream
 from edgewise.policies.defer import FALLBACK
 from edgewise.policies.split.forecast import predicted_s
 from edgewise.policies.split.policy import POLICIES
-from edgewise.sim.checkpoints import Checkpoints, ways_of
+from edgewise.sim.clock import JointClock
 from edgewise.sim.images import Images, NodeImages, Outages, outages
-from edgewise.sim.jobs import JobsPart, OtherWork
-from edgewise.sim.joint.loop import JointClock
-from edgewise.sim.joint.parts import (
-    GraphsPart,
-    PipelinesPart,
-    PullsPart,
-    StreamsPart,
-    WorkPart,
-    shared_network,
-)
-from edgewise.sim.joint.requests import RequestsPart
-from edgewise.sim.joint.workers import WorkersPart
 from edgewise.sim.links.wires import Wires
+from edgewise.sim.parts.checkpoints import Checkpoints, ways_of
+from edgewise.sim.parts.graphs import GraphsPart, shared_network
+from edgewise.sim.parts.jobs import JobsPart, OtherWork
+from edgewise.sim.parts.part import WorkPart
+from edgewise.sim.parts.pipelines import PipelinesPart
+from edgewise.sim.parts.pulls import PullsPart
+from edgewise.sim.parts.services import RequestsPart
+from edgewise.sim.parts.streams import StreamsPart
+from edgewise.sim.parts.workers import WorkersPart
 from edgewise.sim.pipelines import PipelineWorld
 from edgewise.sim.requests.news import News
 from edgewise.sim.requests.sites import Beside, RequestSites

@@ -32,7 +32,7 @@ from edgewise.runtime.gateway.tally import CELL_BITS
 from edgewise.runtime.reaching import store_of
 from edgewise.runtime.records import COUNTS, Request, Window
 from edgewise.runtime.store import DATABASE
-from edgewise.sim.jobs import JobsOutcome
+from edgewise.sim.parts.jobs import JobsOutcome
 from edgewise.sim.pipelines import PipelineRecord, PipelineRun
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.stations.split import SplitRun

@@ -28,7 +28,7 @@ from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Resources
 from edgewise.model.work import INFERENCE, variant_holds
-from edgewise.sim.joint.loop import JointClock
+from edgewise.sim.clock import JointClock
 from edgewise.sim.requests.state import worked_until
 
 if TYPE_CHECKING:

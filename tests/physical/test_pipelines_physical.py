@@ -24,7 +24,7 @@ from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.pipelines.live import LivePipeline
-from edgewise.sim.joint.loop import JointClock
+from edgewise.sim.clock import JointClock
 from edgewise.workloads.pipelines import pipelines_of
 from joint_scenarios import held, run_of
 

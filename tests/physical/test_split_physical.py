@@ -37,7 +37,7 @@ from edgewise.runtime.protocol.messages import (
     encode_response,
 )
 from edgewise.runtime.worker.pieces import Cut, Part
-from edgewise.sim.joint.parts import GraphsPart
+from edgewise.sim.parts.graphs import GraphsPart
 from edgewise.sim.stations.split import SplitWorld
 
 POWER_OPS, RATE_QPS, QUERIES, SEED, SERVERS = 1e9, 1.0, 60, 7, 2

@@ -14,7 +14,7 @@ from edgewise.errors import ScenarioError
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.topology import Resources
 from edgewise.model.work import DeferrableJob
-from edgewise.sim.checkpoints import Checkpoints, SavingWay
+from edgewise.sim.parts.checkpoints import Checkpoints, SavingWay
 from joint_scenarios import run_of
 
 NODE = {"cpu_cores": 2, "memory_bytes": "4GB"}

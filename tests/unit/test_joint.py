@@ -31,7 +31,7 @@ from edgewise.model.orchestration import System
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.topology import Node, Resources
 from edgewise.model.work import INFERENCE, DeferrableJob
-from edgewise.sim.jobs import JobsPart
+from edgewise.sim.parts.jobs import JobsPart
 from edgewise.testing.driven import plain
 from joint_scenarios import apart, five_kinds, held, mixed, ran, run_of
 

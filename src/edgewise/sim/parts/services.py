@@ -16,7 +16,7 @@ from edgewise.core.orchestrate.events import (
     ReplicaSeen,
     StartReplica,
 )
-from edgewise.sim.joint.parts import Rank
+from edgewise.sim.parts.part import Rank
 from edgewise.sim.requests.sites import RequestSites
 
 

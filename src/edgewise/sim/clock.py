@@ -16,7 +16,7 @@ from edgewise.core.orchestrate.events import FrameBegan
 from edgewise.core.place import PlacementDue
 from edgewise.core.plane import NodesChanged, Plane, PlaneCommand, PlaneEvent
 from edgewise.model.topology import Change, Node, NodeChange
-from edgewise.sim.joint.parts import Rank, WorkPart
+from edgewise.sim.parts.part import Rank, WorkPart
 
 DECIDED_BY: Mapping[type, str] = {PlacementDue: "place", FrameBegan: "orchestrate", SlotBegan: "defer"}
 

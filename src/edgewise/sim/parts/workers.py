@@ -36,7 +36,7 @@ from edgewise.core.orchestrate.events import (
 from edgewise.model.pools import Orchestrated
 from edgewise.model.scenario import Scenario
 from edgewise.sim.images import Images, NodeImages, Outages
-from edgewise.sim.joint.parts import Bystander, Rank
+from edgewise.sim.parts.part import Bystander, Rank
 from edgewise.sim.requests.sites import MOST, RequestSites
 from edgewise.sim.simulate import Simulation
 

@@ -1,6 +1,6 @@
 """Jobs on nodes: how long they run, stand still and begin anew; who does so is `DeferCore`'s to say.
 
-They are a part of a joint run (`sim.joint.parts`); alone, other work is a number of cores that it leaves in
+They are a part of a joint run; alone, other work is a number of cores that it leaves in
 each slot. A job runs where its node is up. When the node dies all that ran or stood there ends, and has what
 its last checkpoint has, once it starts anew. Nothing runs beyond what other work leaves, so there are no
 violations. Jobs that go on when the last slot is over have not ended.
@@ -35,8 +35,8 @@ from edgewise.core.ledger import Reservation
 from edgewise.core.plane import HoldsChanged
 from edgewise.model.topology import Node, Resources
 from edgewise.model.work import INFERENCE, DeferrableJob
-from edgewise.sim.checkpoints import Checkpoints
-from edgewise.sim.joint.parts import Bystander, Rank
+from edgewise.sim.parts.checkpoints import Checkpoints
+from edgewise.sim.parts.part import Bystander, Rank
 
 
 class JobsOutcome(NamedTuple):

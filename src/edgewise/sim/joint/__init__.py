@@ -1,1 +1,0 @@
-"""All kinds of work of a scenario on the same nodes, on one clock."""
