@@ -7,11 +7,12 @@ import time
 import pytest
 from command_line import edgewise
 from running_system import open_stream, started
-from test_live_services import request, until
+from test_live_services import request
 
 from edgewise.config import load_scenario
 from edgewise.runtime.faults import INSTEAD
 from edgewise.runtime.reaching import ask, operator
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 BUDGETS_S = {"dispatch": 0.1, "requests": 0.2, "orchestrate": 0.15, "defer": 0.25}
@@ -89,8 +90,8 @@ def test_whoever_takes_longer_is_not_waited_for_and_that_is_recorded(system):
         async def done():
             return (await system.get(f"/v1/admin/jobs/{job['id']}"))["state"] == "done"
 
-        await until(done)
-        await until(recorded)
+        await becomes(done)
+        await becomes(recorded)
         controller = operator(system.store)
         pages = [(await ask(each, "GET", "/metrics")).body.decode() for each in (client, controller)]
         client.close()

@@ -15,7 +15,8 @@ import pytest
 from live_system import client_of
 
 from edgewise.runtime.http.messages import MAX_BODY_BYTES
-from edgewise.runtime.protocol.triton import DATA_TYPES, Statistics, together
+from edgewise.runtime.protocol import grpc_server
+from edgewise.runtime.protocol.triton import Statistics, together
 
 pytest.importorskip("grpc")
 http_client = pytest.importorskip("tritonclient.http")
@@ -70,8 +71,8 @@ def test_shapes_are_without_the_batch_axis_and_data_types_have_triton_s_numbers(
     assert config["max_batch_size"] == 1 and [t["dims"] for t in config["input"]] == [[]] * len(
         config["input"]
     )
-    theirs = model_config_pb2.DataType.items()
-    assert [(f"TYPE_{name}", n) for n, name in enumerate(DATA_TYPES, 1)] == theirs[1:]
+    ours = grpc_server.MESSAGES["ModelInput"].DESCRIPTOR.fields_by_name["data_type"].enum_type.values
+    assert [(each.name, each.number) for each in ours] == model_config_pb2.DataType.items()
     client.close()
 
 

@@ -12,14 +12,13 @@ from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.meta import (
-    ENDED,
-    RUNNING,
     FlowStatus,
     LinkStatus,
     MetaStore,
     NodeStatus,
     TaskStatus,
 )
+from edgewise.runtime.states import ENDED, RUNNING
 
 
 def live(tmp_path, name="count"):
