@@ -246,8 +246,7 @@ def test_a_worker_that_comes_back_suspends_jobs_until_it_goes(folder, tmp_path):
     names = [worker.name for worker in jobs.plane.scenario.topology.workers]
     far = next(worker for worker in jobs.plane.scenario.topology.workers if worker.node == "far-node")
     beats = tmp_path / "beats"
-    near = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))  # fills near-node
-    until(jobs, lambda: state(jobs, near) == "running")
+    near = fill_near(jobs)
     store.set_wanted(far.name, False)
     text = f"while true; do echo x >> {beats}; sleep 0.02; done"
     job = jobs.book.submit(shell(text, cores=9.0))  # all of far-node
@@ -271,8 +270,7 @@ def test_a_worker_that_comes_back_suspends_jobs_until_it_goes(folder, tmp_path):
 
 def test_priority_goes_first_and_a_job_without_room_is_lost(jobs, tmp_path):
     order = tmp_path / "order"
-    first = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))
-    until(jobs, lambda: state(jobs, first) == "running")
+    fill_near(jobs)
     second = jobs.book.submit(wish(["/bin/sleep", "300"], cores=8.0))
     until(jobs, lambda: state(jobs, second) == "running")  # now no core is free
     low = jobs.book.submit(shell(f"echo low >> {order}", cores=8.0))
@@ -283,6 +281,18 @@ def test_priority_goes_first_and_a_job_without_room_is_lost(jobs, tmp_path):
     jobs.book.cancel(second.id)
     until(jobs, lambda: state(jobs, low) == "done")
     assert order.read_text().split() == ["high", "low"]
+
+
+def fill_near(jobs):
+    """A job that has all cores of near-node: those of far-node, which are more, are kept for a larger one."""
+    filler = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0, key="filler"))
+    at_s = time.time() + 500.0
+    larger = jobs.book.submit(wish(["/bin/true"], cores=8.0, key="larger", earliest_s=at_s))
+    until(jobs, lambda: state(jobs, filler) == "running")
+    jobs.book.cancel(larger.id)
+    until(jobs, lambda: state(jobs, larger) == "cancelled")
+    assert jobs.book.get(filler.id).node == "near-node"
+    return filler
 
 
 def far_worker(jobs):
@@ -338,7 +348,7 @@ def test_a_job_past_its_latest_start_is_lost_whatever_its_runner_does(jobs, tmp_
     for late_s in (101.0, 106.5, 107.0):
         jobs.look(time.time() + late_s)
     found = jobs.book.get(job.id)
-    assert (found.state, found.node) == ("lost", "near-node")
+    assert (found.state, found.node) == ("lost", "far-node")
     assert "before its runner began" in found.why
     assert runner.poll() is not None and not (tmp_path / "ran").exists()
 
@@ -347,8 +357,7 @@ def test_a_suspended_job_goes_on_before_later_ones_start_on_its_node(jobs):
     """far-node has 9 cores: its worker takes 1, or none."""
     jobs.use("fifo")
     far, store = far_worker(jobs), jobs.store
-    filler = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))  # near-node is full
-    until(jobs, lambda: state(jobs, filler) == "running")
+    fill_near(jobs)
     store.set_wanted(far, False)
     old = jobs.book.submit(wish(["/bin/sleep", "300"], cores=9.0))
     until(jobs, lambda: state(jobs, old) == "running")
@@ -390,8 +399,7 @@ def test_a_suspended_job_keeps_its_memory(jobs):
 
 def test_a_job_that_restarts_starts_anew_elsewhere_also_after_its_latest_start(jobs, tmp_path):
     far, store, begun = far_worker(jobs), jobs.store, tmp_path / "begun"
-    filler = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))  # near-node is full
-    until(jobs, lambda: state(jobs, filler) == "running")
+    filler = fill_near(jobs)
     store.set_wanted(far, False)
     base = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))
     until(jobs, lambda: state(jobs, base) == "running")
@@ -616,8 +624,7 @@ def test_events_of_a_live_system_give_the_same_commands_in_a_plane_of_its_own(jo
 
 def test_a_job_that_could_not_be_stopped_is_stopped_in_the_next_pass(jobs, tmp_path, monkeypatch):
     far, store, beats = far_worker(jobs), jobs.store, tmp_path / "beats"
-    near = jobs.book.submit(wish(["/bin/sleep", "300"], cores=7.0))
-    until(jobs, lambda: state(jobs, near) == "running")
+    fill_near(jobs)
     store.set_wanted(far, False)
     job = jobs.book.submit(shell(f"while true; do echo x >> {beats}; sleep 0.02; done", cores=9.0))
     until(jobs, lambda: state(jobs, job) == "running" and beats.exists())
