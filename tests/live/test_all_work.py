@@ -62,6 +62,7 @@ CHANGES = {
         {"variant": "yolov3-cpu2", "cluster": "cloud"},
         {"variant": "tiny-yolov2-cpu1", "cluster": "cloud"},
     ],
+    "clusters.cloud.nodes": [{"name": "cloud", "count": 2, "resources": {"cpu_cores": 4, "memory_bytes": "64GB"}}],
     "graphs.inception.rate_qps": 1.5,
     "pipelines": [
         {"name": "camera", "source": "hall-1", "input_bytes": 10_000, "length_s": 14, "tasks": [
@@ -211,7 +212,8 @@ def test_its_records_are_those_of_a_simulation(system, tmp_path):
     (streams,) = kinds["streams"].summary
     counts = figures["streams"]
     assert streams["queries"] == counts["ok"] + counts["failed"]  # who is refused sends none
-    assert streams["success"] == pytest.approx(counts["ok"] / streams["queries"], abs=0.02)
+    in_time = counts["ok"] / streams["queries"]  # to clients, whose own way to the gateway counts as well
+    assert in_time <= streams["success"] <= in_time + 0.1
     windows = kinds["streams"].windows
     assert sum(windows["queries"].to_pylist()) == streams["queries"]
     refused = [row["reason"] for row in kinds["streams"].items.to_pylist() if row["worker"] is None]
