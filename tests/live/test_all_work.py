@@ -62,7 +62,9 @@ CHANGES = {
         {"variant": "yolov3-cpu2", "cluster": "cloud"},
         {"variant": "tiny-yolov2-cpu1", "cluster": "cloud"},
     ],
-    "clusters.cloud.nodes": [{"name": "cloud", "count": 2, "resources": {"cpu_cores": 4, "memory_bytes": "64GB"}}],
+    "clusters.cloud.nodes": [
+        {"name": "cloud", "count": 2, "resources": {"cpu_cores": 4, "memory_bytes": "64GB"}}
+    ],
     "graphs.inception.rate_qps": 1.5,
     "pipelines": [
         {"name": "camera", "source": "hall-1", "input_bytes": 10_000, "length_s": 14, "tasks": [
