@@ -361,7 +361,7 @@ def simulate_sites(sites: RequestSites, policy: ReplicaPolicy) -> OrchestrateCor
     nodes = [Node(name, "", Resources(cores, memory_bytes)) for name, (memory_bytes, cores) in has]
     ledger = NodeLedger(nodes)
     core = orchestrating(of_services(services), policy, ledger)
-    JointClock([RequestsPart(sites, core)], Plane(ledger, {"orchestrate": core}), nodes).run()
+    JointClock([RequestsPart(sites, core, {})], Plane(ledger, {"orchestrate": core}), nodes).run()
     return core
 
 

@@ -56,7 +56,8 @@ class Mine:
 
     def __init__(self):
         self.inner, self.asked = policies.load({good}), 0
-        self.batched = getattr(self.inner, "batched", False)
+        if hasattr(self.inner, "batched"):
+            self.batched = self.inner.batched
 
     def reset(self, *given):
         self.inner.reset(*given)

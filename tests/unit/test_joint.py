@@ -211,7 +211,7 @@ def test_place_orchestrate_and_defer_decide_the_same_until_they_have_heard_of_a_
 
 
 def test_jobs_get_nodes_in_the_order_of_their_policy() -> None:
-    """The shorter one is the second by number and by submission, and takes the only node that there is."""
+    """The shorter one is the second by number and by submission, and takes the node with most cores."""
     nodes = [Node("small", "", Resources(2.0)), Node("large", "", Resources(3.0))]
     core = DeferCore(Slots(5.0, 1), NodeLedger(nodes), policies.load("defer", "sjf"))
     long, short = (
@@ -222,8 +222,8 @@ def test_jobs_get_nodes_in_the_order_of_their_policy() -> None:
         core.handle(JobSubmitted(job))
     found = core.handle(SlotBegan(0.0))
     assert [(command.job, command.node) for command in found if isinstance(command, StartJob)] == [
-        (1, "small"),
-        (0, "large"),
+        (1, "large"),
+        (0, "small"),
     ]
 
 
