@@ -113,6 +113,14 @@ def controller(tmp_path, policy):
         made.jobs.processes.clear(job.run)
 
 
+def fill_cloud(jobs):
+    """A job that has all that is left of the cloud, where most is: others go to nodes near clients."""
+    filler = jobs.book.submit(wish(["/bin/sleep", "300"], cores=6.0, key="filler"))
+    until(jobs, lambda: state(jobs, filler) == "running")
+    assert jobs.book.get(filler.id).node == "cloud"
+    return filler
+
+
 def grows(beats):
     """Whether a job goes on writing."""
     size, until_s = beats.stat().st_size, time.monotonic() + 0.2
@@ -123,6 +131,7 @@ def grows(beats):
 
 def test_a_scale_up_pushes_jobs_out_and_a_fresh_plane_says_the_same(controller, policy, tmp_path):
     jobs, plane, beats = controller.jobs, controller.plane, tmp_path / "beats"
+    filler = fill_cloud(jobs)
     paused = jobs.book.submit(shell(f"while true; do echo x >> {beats}; sleep 0.02; done", cores=2.0))
     until(jobs, lambda: state(jobs, paused) == "running" and beats.exists())
     assert jobs.book.get(paused.id).node == "east-1"
@@ -137,6 +146,8 @@ def test_a_scale_up_pushes_jobs_out_and_a_fresh_plane_says_the_same(controller, 
     jobs.book.cancel(paused.id)
     again = jobs.book.submit(wish(["/bin/sleep", "300"], cores=2.0, key="again", when_evicted=RESTART))
     until(jobs, lambda: state(jobs, again) == "running" and jobs.book.get(again.id).node == "east-1")
+    jobs.book.cancel(filler.id)
+    until(jobs, lambda: state(jobs, filler) == "cancelled")
     assert controller.frame() == [StartReplica(EAST_1, CAMERA), EvictJob(again.id)]
     until(jobs, lambda: state(jobs, again) == "running" and jobs.book.get(again.id).attempt == 1)
     assert jobs.book.get(again.id).node == "cloud"
@@ -160,6 +171,7 @@ def test_a_scale_up_pushes_jobs_out_and_a_fresh_plane_says_the_same(controller, 
 
 def test_jobs_go_on_while_the_policy_of_replicas_thinks(controller, tmp_path):
     jobs, thinks = controller.jobs, tmp_path / "wait"
+    fill_cloud(jobs)
     thinks.touch()
 
     async def run():

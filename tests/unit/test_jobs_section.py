@@ -107,7 +107,7 @@ def test_errors_name_path_value_and_fix(changes, expected):
 
 
 def test_nodes_of_two_kinds_have_jobs_that_need_memory_by_cores():
-    data = listed(drawn={"per_slot": 0.5, "cores": [1, 2], "core_shares": [0.5, 0.5], "durations": [1],
+    data = listed(drawn={"per_slot": 5, "cores": [1, 2], "core_shares": [0.5, 0.5], "durations": [1],
                          "duration_shares": [1], "memory_bytes_per_core": 1.5e9}, submitted=[])  # fmt: skip
     small = {"name": "small", "count": 3, "resources": {"cpu_cores": 2, "memory_bytes": 3.1e9}}
     data["clusters"][0]["nodes"].append(small)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 if TYPE_CHECKING:  # whoever reads what was written down needs none of these
     from edgewise.core.ledger import NodeLedger, Reservation
     from edgewise.core.place.core import PlaceCore
@@ -131,10 +129,12 @@ class Holders:
             return
         links = self._links
         for number, flows in self._flows.items():
-            rates_bps = np.bincount(flows.links, np.repeat(flows.bps, np.diff(flows.start)))
-            for link in np.flatnonzero(rates_bps).tolist():
-                if link in links:
-                    bps = float(rates_bps[link])
+            rates_bps: dict[int, float] = {}
+            for flow, bps in enumerate(flows.bps.tolist()):
+                for link in flows.links[flows.start[flow] : flows.start[flow + 1]].tolist():
+                    rates_bps[link] = rates_bps.get(link, 0.0) + bps
+            for link, bps in sorted(rates_bps.items()):
+                if link in links and bps > 0.0:
                     yield Held(links[link], f"pipeline {number}", "pipelines", bps=bps)
 
     @property
