@@ -98,7 +98,7 @@ def simulated():
         log = noted(patched)
         core = SplitCore(program, Apart(), SEED)
         world = SplitWorld(program, QUERIES, SEED, core, TelemetrySpec(period_s=0.5, lag_s=LAG_S))
-        part = GraphsPart(world, [f"node-{k}" for k in range(SERVERS)], 1e9, LAG_S)
+        part = GraphsPart(world, [f"node-{k}" for k in range(SERVERS)], 1e9, (LAG_S, 0.0))
         part.change_node("node-0", False, FAILS_S)
         part.change_node("node-0", True, BACK_S)
         part.finish()
