@@ -76,16 +76,15 @@ def live_run(
     with closing(store_of(state)) as store:
         scenario = load_scenario(state / "scenario.yaml")
         seen = lived(store, scenario, clock.unix_s(), last_s, between_s)
-    scenario = _lasting(state, seen)
+    scenario = _lasting(scenario, state, seen)
     tables = {work: made for work, make in _MAKE.items() if (made := make(scenario, seen)) is not None}
     if not tables:
         raise RunError(f"state {state}: no work came since {seen.why}; there is nothing to report")
     return _result(scenario, seen, {work: tables[work] for work in runs.WORK if work in tables})
 
 
-def _lasting(state: Path, seen: Lived) -> Scenario:
+def _lasting(scenario: Scenario, state: Path, seen: Lived) -> Scenario:
     """The scenario, which lasts as long as the run did, with what happened to nodes."""
-    scenario = load_scenario(state / "scenario.yaml")
     duration_s, services = seen.duration_s, scenario.spec.services
     if services is not None:  # whole frames, as in a recording
         duration_s = math.ceil(duration_s / services.frame_s) * services.frame_s

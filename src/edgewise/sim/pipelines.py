@@ -275,12 +275,10 @@ class PipelineWorld:
         """Tasks begin on their nodes; a pipeline that only moves stands still for `migration_s` instead."""
         i, images = placed.pipeline.id, self._images
         pipeline = self.pipelines[i]
-        nodes = {self._node_of[n] for n in placed.node.tolist()} if images is not None else set[int]()
-        self._comes[i] = {
-            n: images.fetch(pipeline.image, n, pipeline.image_bytes, now_s)
-            for n in sorted(nodes)
-            if images is not None and n >= 0
-        }
+        self._comes[i] = {}
+        if images is not None:
+            for n in sorted({self._node_of[n] for n in placed.node.tolist()} - {-1}):
+                self._comes[i][n] = images.fetch(pipeline.image, n, pipeline.image_bytes, now_s)
         self._then_s[i] = (pipeline.start_s, 0.0) if starts else (0.0, self.migration_s)
         self._starts(i, now_s)
 

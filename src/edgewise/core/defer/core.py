@@ -329,6 +329,8 @@ class DeferCore:
             if self.ledger.fits(name, standing.job.resources)
             and all(standing.rank < other.rank for other in awaited.get(name, ()))
         ]
+        if not fitting:
+            return None
         others = (s.job for s in self.jobs.values() if s.phase is JobPhase.WAITING and s is not standing)
         largest = max((job.resources.cpu_cores for job in others), default=0.0)
         has_room = {name for name, left in free.items() if left >= largest}
@@ -337,7 +339,7 @@ class DeferCore:
             left = free[name] - standing.job.resources.cpu_cores
             return has_room == {name} and left < largest
 
-        return min(fitting, key=lambda name: (takes_room(name), -free[name], name), default=None)
+        return min(fitting, key=lambda name: (takes_room(name), -free[name], name))
 
 
 def broken(view: CapacityView, turn: Any) -> str | None:

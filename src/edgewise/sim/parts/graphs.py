@@ -19,7 +19,7 @@ from edgewise.model.topology import Topology
 from edgewise.policies.split.layout import LayoutProgram, layout_of
 from edgewise.policies.split.program import SplitProgram
 from edgewise.sim.links.wires import Wires
-from edgewise.sim.parts.part import Bystander, Rank
+from edgewise.sim.parts.part import Bystander, Rank, StartTimes
 from edgewise.sim.stations.leaving import LostQueries
 from edgewise.sim.stations.network import StationNetwork
 from edgewise.sim.stations.split import SplitWorld, network_of
@@ -52,7 +52,7 @@ class GraphsPart(Bystander):
         wires: tuple[Wires, dict[str, int]] | None = None,
     ) -> None:
         self.world, self._nodes, self._end_s, (self._lag_s, self._start_s) = world, nodes, end_s, delays_s
-        self._starting: dict[int, float] = {}  # when servers on nodes that are back will be up
+        self._starting = StartTimes()  # servers on nodes that are back
         self._over, self._lost = False, LostQueries(world)
         self._news: deque[ServerChanged] = deque()
         self._wire = None
@@ -73,12 +73,11 @@ class GraphsPart(Bystander):
 
     def next_s(self) -> float:
         """When a server has started."""
-        return min(self._starting.values(), default=math.inf)
+        return self._starting.next_s()
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """Servers that have started; nothing for the cores."""
-        for server in [s for s, at_s in self._starting.items() if at_s <= now_s]:
-            del self._starting[server]
+        for server in self._starting.up(now_s):
             self._change(server, True, now_s)
         return ()
 

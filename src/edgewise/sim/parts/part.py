@@ -73,3 +73,18 @@ class Bystander:
 
     def finish(self) -> None:
         """There is nothing left."""
+
+
+class StartTimes(dict[Any, float]):
+    """What starts, and when it will be up."""
+
+    def next_s(self) -> float:
+        """When the next one is up; infinite: nothing starts."""
+        return min(self.values(), default=math.inf)
+
+    def up(self, now_s: float) -> list[Any]:
+        """Those that are up by now, which start no more."""
+        found = [each for each, at_s in self.items() if at_s <= now_s]
+        for each in found:
+            del self[each]
+        return found

@@ -16,7 +16,7 @@ from edgewise.core.orchestrate.events import (
     ReplicaSeen,
     StartReplica,
 )
-from edgewise.sim.parts.part import Rank
+from edgewise.sim.parts.part import Rank, StartTimes
 from edgewise.sim.requests.sites import RequestSites
 
 
@@ -40,7 +40,7 @@ class RequestsPart:
         self._stirred = -1  # `RequestSites.stirred` at the last frame
         self._end_s = len(sites.tally) * sites.frame_s
         self._nodes = {name: n for n, name in enumerate(sites.services.nodes)}
-        self._starting: dict[str, float] = {}  # when workers on nodes that are back will be up
+        self._starting = StartTimes()  # workers on nodes that are back
 
     def next_s(self) -> float:
         """The next frame that could change something; before it looks at those that are to go, with news."""
@@ -48,7 +48,7 @@ class RequestsPart:
         if frame_s < self._idle_s:
             frame_s = self._from(self._idle_s) * self.sites.frame_s
         look_s = self._look_s if self.sites.going else math.inf
-        next_s = min(frame_s, look_s, *self._starting.values())
+        next_s = min(frame_s, look_s, self._starting.next_s())
         return next_s if next_s < self._end_s else math.inf
 
     @property
@@ -71,16 +71,16 @@ class RequestsPart:
             (self.sites.repair_node if up else self.sites.fail_node)(self._nodes[node])
         here = self.sites.queues.workers_on(node)
         if up:
-            self._starting |= {n: now_s + self._start_s[n] for n in here if n in self._start_s}
+            self._starting.update({n: now_s + self._start_s[n] for n in here if n in self._start_s})
             self._begin_workers(now_s)
         else:
-            self._starting = {n: at_s for n, at_s in self._starting.items() if n not in here}
+            for name in here:
+                self._starting.pop(name, None)
             self.sites.fail_workers(node)
 
     def _begin_workers(self, now_s: float) -> None:
         """Those that have started answer from now on."""
-        for name in [name for name, at_s in self._starting.items() if at_s <= now_s]:
-            del self._starting[name]
+        for name in self._starting.up(now_s):
             self.sites.set_worker(name, wanted=True, up=True)
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:

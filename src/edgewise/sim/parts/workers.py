@@ -36,7 +36,7 @@ from edgewise.core.orchestrate.events import (
 from edgewise.model.pools import Orchestrated
 from edgewise.model.scenario import Scenario
 from edgewise.sim.images import Images, NodeImages, Outages
-from edgewise.sim.parts.part import Bystander, Rank
+from edgewise.sim.parts.part import Bystander, Rank, StartTimes
 from edgewise.sim.requests.sites import MOST, RequestSites
 from edgewise.sim.simulate import Simulation
 
@@ -87,7 +87,7 @@ class WorkersPart(Bystander):
         self.images = NodeImages(images, system, self._image_came)
         for w in np.flatnonzero(mine & world.at_first).tolist():
             self.images.have(self._variant(w).name, self._node(w))
-        self._up_s = dict[int, float]()  # when workers that start will be up
+        self._up_s = StartTimes()  # workers
         self._heard_s = dict[int, float]()  # when gateways have heard that one is to go
         self._down = set[int]()  # nodes
         self._gone = list[int]()  # workers that are away, of which nobody was told
@@ -108,7 +108,7 @@ class WorkersPart(Bystander):
     def next_s(self) -> float:
         """The next frame, worker that is up, or look at those that are to go."""
         frame_s = self._frame * self._what.frame_s
-        next_s = min(frame_s if frame_s < self._end_s else math.inf, *self._up_s.values(), math.inf)
+        next_s = min(frame_s if frame_s < self._end_s else math.inf, self._up_s.next_s())
         news_s = self._news[0][0] if self._news else math.inf
         return min(next_s, self._last_s if self._gone else math.inf, self._look_s(), news_s)
 
@@ -147,8 +147,7 @@ class WorkersPart(Bystander):
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         """Who is there or gone; at the beginning of a frame what was counted, and the frame."""
         self._last_s = now_s
-        for w in [w for w, up_s in self._up_s.items() if up_s <= now_s]:
-            del self._up_s[w]
+        for w in self._up_s.up(now_s):
             self.stage[w] = WorkerStage.UP
             self._run.begin_worker(w, now_s)
             self._requests_know(w, now_s)
