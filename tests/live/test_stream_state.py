@@ -60,9 +60,9 @@ def killed(tmp_path):
         textwrap.dedent(
             """
             import pathlib, sys, time
-            sys.path.insert(0, sys.argv[1])
+            sys.path[:] = sys.argv[2:]
             import test_stream_state as here
-            folder = pathlib.Path(sys.argv[2])
+            folder = pathlib.Path(sys.argv[1])
             bed = here.open_backend("local", here.network())
             store = here.MetaStore(folder / "streams.db")
             session = here.PipelineSession(bed, here.policies.load("place", "otfa"), meta=store)
@@ -72,8 +72,7 @@ def killed(tmp_path):
             """
         )
     )
-    here = __file__.rsplit("/", 1)[0]
-    manager = subprocess.Popen([sys.executable, str(script), here, str(tmp_path)])
+    manager = subprocess.Popen([sys.executable, str(script), str(tmp_path), *sys.path])
     file = tmp_path / "streams.db"
     try:
         wait_until(file.is_file, "no database")

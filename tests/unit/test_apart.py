@@ -322,7 +322,7 @@ def test_one_that_cannot_begin_or_be_loaded_is_refused(own):
 def test_it_ends_with_who_asks_even_in_the_middle_of_an_answer(own, how):
     parent = textwrap.dedent(f"""
         import sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        sys.path[:] = {sys.path!r}
         import pathlib, test_apart
         policy = test_apart.loaded(pathlib.Path({str(own)!r}), "dispatch", 600.0)
         core = test_apart.DispatchCore(test_apart.tiny(), policy)
