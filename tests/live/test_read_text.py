@@ -83,7 +83,14 @@ def test_what_it_wrote_runs_again_as_a_scenario_from_another_folder(tmp_path, mo
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, (done.output, done.exception)
     assert "throughput: planned" in done.output and "(tp on local" in done.output.replace(": tp", "(tp")
-    longer = [*command, "--seconds", "10", "--shadow", "otfa", "--json"]  # tasks start meanwhile, on a busy machine
+    longer = [
+        *command,
+        "--seconds",
+        "10",
+        "--shadow",
+        "otfa",
+        "--json",
+    ]
     done = CliRunner().invoke(app, longer)
     assert done.exit_code == 0, (done.output, done.exception)
     found = json.loads(done.stdout)
