@@ -16,9 +16,10 @@ from functools import partial
 from typing import Any
 
 import edgewise as ew
-from edgewise import policies, runs
-from edgewise.joint import JointRun
+from edgewise import policies
 from edgewise.model.scenario import Scenario
+from edgewise.run import assigning
+from edgewise.run.joint import JointRun
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.streams.tables import Outcome
 
@@ -76,8 +77,8 @@ def _day(settings: Mapping[str, Any], quick: bool, rounds: int) -> dict[str, Any
 def _timed(scenario: Scenario) -> dict[str, Any]:
     works, chosen = scenario.spec.holds, {}
     for work in works:
-        for decision, name in runs.defaults(scenario, work).items():
-            chosen[decision] = runs.maker(decision, name)[1]
+        for decision, name in assigning.defaults(scenario, work).items():
+            chosen[decision] = assigning.maker(decision, name)[1]
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     run = JointRun(scenario, works, chosen, SEED)
     parts_s = dict.fromkeys(works, 0.0)

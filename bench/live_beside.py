@@ -33,9 +33,9 @@ from bench.left_out import nursing
 from edgewise import api
 from edgewise.cli.verbs import parse_seeds, parsed
 from edgewise.config import edition, load_scenario
-from edgewise.live_run import live_run
 from edgewise.model.scenario import Scenario
-from edgewise.result import Result
+from edgewise.run.live import live_run
+from edgewise.run.result import Result
 from edgewise.runtime.clients.all_work import bring
 from edgewise.runtime.controller.plan import Emulation, deciding, prepare
 

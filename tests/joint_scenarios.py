@@ -7,7 +7,6 @@ from copy import deepcopy
 from itertools import pairwise
 from typing import Any
 
-from edgewise import runs
 from edgewise.arrays import Floats
 from edgewise.config import load_scenario
 from edgewise.core.defer.core import DeferCore
@@ -16,12 +15,14 @@ from edgewise.core.ledger import NodeLedger
 from edgewise.core.orchestrate import ReplicaPolicy
 from edgewise.core.orchestrate.core import OrchestrateCore, orchestrating
 from edgewise.core.plane import Plane
-from edgewise.joint import JointRun
 from edgewise.model.pools import of_services
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob, Stream
 from edgewise.report.schema import WORK
+from edgewise.run import assigning
+from edgewise.run.joint import JointRun
+from edgewise.run.tables import table
 from edgewise.sim.clock import JointClock
 from edgewise.sim.parts.jobs import JobsOutcome, JobsPart, OtherWork
 from edgewise.sim.parts.services import RequestsPart
@@ -308,7 +309,7 @@ def run_of(
 def run_out(run: JointRun) -> dict[str, list[dict[str, Any]]]:
     """Go to the end of a run; its items."""
     return {
-        work: runs.table(WORK[work].items, "any", run.seed, each.items).to_pylist()
+        work: table(WORK[work].items, "any", run.seed, each.items).to_pylist()
         for work, each in run.run().items()
     }
 
@@ -325,8 +326,8 @@ def joint_run(
     works = scenario.spec.holds
     chosen: dict[str, Any] = {}
     for work in works:
-        for decision, name in runs.defaults(scenario, work).items():
-            chosen[decision] = runs.maker(decision, policies.get(decision, name))[1]
+        for decision, name in assigning.defaults(scenario, work).items():
+            chosen[decision] = assigning.maker(decision, policies.get(decision, name))[1]
     return JointRun(scenario, works, chosen, seed, trace, check=check)
 
 

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from edgewise.learn.joint import AgentsEnv, BatchEnv, JointEnv
     from edgewise.learn.methods import train
     from edgewise.policies import load as load_policy, policy
-    from edgewise.result import Comparison, Result
+    from edgewise.run.result import Comparison, Result
     from edgewise.testing import check_policy
 
 __version__ = "0.1.0"
 
 _FROM = {
     "edgewise.api": ("compare", "load_scenario", "replay", "simulate"),
-    "edgewise.result": ("Comparison", "Result"),
+    "edgewise.run.result": ("Comparison", "Result"),
     "edgewise.core.dispatch.policy": ("DispatchPolicy", "ScorePolicy"),
     "edgewise.core.dispatch.views": ("Candidates", "Decisions", "DispatchView", "Item", "Items"),
     "edgewise.learn.agent": ("Agent",),

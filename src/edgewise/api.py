@@ -11,15 +11,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from edgewise import parallel, policies as policies_of, runs
+from edgewise import parallel, policies as policies_of
 from edgewise.config import load_scenario as load_scenario
 from edgewise.core.guard import Decided
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.scenario import Scenario
+from edgewise.policies import Policy as Policy
 from edgewise.report.schema import WORK
 from edgewise.report.use import USE
-from edgewise.result import Comparison, Result
-from edgewise.runs import Policy as Policy
+from edgewise.run import assigning, engines
+from edgewise.run.result import Comparison, Result
+from edgewise.run.tables import Make, SeedRun, Tables, table
 
 Policies = Policy | Mapping[str, Policy]
 """One policy, which is for the first decision of the scenario's work, or policies by decision."""
@@ -52,8 +54,8 @@ def simulate(
         ScenarioError, PolicyError: they cannot be loaded.
     """
     loaded = _loaded(scenario)
-    work, chosen = runs.assigned(loaded, _by_decision(policy))
-    made = {decision: runs.maker(decision, each) for decision, each in chosen.items()}
+    work, chosen = assigning.assigned(loaded, _by_decision(policy))
+    made = {decision: assigning.maker(decision, each) for decision, each in chosen.items()}
     fixed = {decision: name for decision, (name, _) in made.items()}
     makers = {_who(loaded, work, fixed): {decision: make for decision, (_, make) in made.items()}}
     return replace(simulated(loaded, work, makers, fixed, seeds, progress, jobs), command=command)
@@ -104,7 +106,7 @@ def compared(result: Result) -> Comparison:
 
 def alternatives(
     scenario: Scenario, policies: Alternatives, fixed: Mapping[Any, Policy] | None, what: str
-) -> tuple[str, dict[str, dict[str, runs.Make]], dict[str, str]]:
+) -> tuple[str, dict[str, dict[str, Make]], dict[str, str]]:
     """The work that is run, the policies of each run by the name of the one that differs, the others' names.
 
     Raises:
@@ -114,17 +116,17 @@ def alternatives(
         raise PolicyError(f"policies: {what} those of one decision, got {', '.join(policies) or 'none'}")
     ((decision, listed),) = policies.items() if isinstance(policies, Mapping) else ((None, policies),)
     held_fast = dict(fixed or {})
-    work, chosen = runs.assigned(scenario, held_fast, what, decision)
+    work, chosen = assigning.assigned(scenario, held_fast, what, decision)
     varied = decision or next(iter(chosen))
     if listed and varied in held_fast:
         raise PolicyError(f"policies: {varied} is both {what}d and held; leave one out")
     for policy in listed:
         policies_of.find(varied, policy)
-    others = {name: runs.maker(name, each) for name, each in chosen.items() if name != varied}
+    others = {name: assigning.maker(name, each) for name, each in chosen.items() if name != varied}
     held = {name: make for name, (_, make) in others.items()}
-    found: dict[str, dict[str, runs.Make]] = {}
+    found: dict[str, dict[str, Make]] = {}
     for policy in listed or [chosen[varied]]:
-        name, make = runs.maker(varied, policy)
+        name, make = assigning.maker(varied, policy)
         if name in found:
             raise PolicyError(f"policies: {name!r} is given twice")
         found[name] = {**held, varied: make}
@@ -155,7 +157,7 @@ def replay(
         raise ScenarioError(f"{folder}: no recording, it lacks scenario.yaml; edgewise record makes one")
     scenario = load_scenario(folder / "scenario.yaml")
     work, found, held = alternatives(scenario, policies, fixed, "replay")
-    traced = "streams" in runs.beside(scenario, work)
+    traced = "streams" in assigning.beside(scenario, work)
     trace = read_streams_csv(folder / "streams.csv", scenario, seed) if traced else None
     return replace(simulated(scenario, work, found, held, (seed,), trace=trace), command=command)
 
@@ -173,7 +175,7 @@ def _by_decision(policy: Policies | None) -> Mapping[Any, Policy]:
 def simulated(
     scenario: Scenario,
     work: str,
-    makers: Mapping[str, Mapping[str, runs.Make]],
+    makers: Mapping[str, Mapping[str, Make]],
     fixed: Mapping[str, str],
     seeds: Iterable[int],
     progress: Progress = lambda: None,
@@ -184,12 +186,12 @@ def simulated(
     seeds = tuple(seeds)
     if not seeds:
         raise PolicyError("seeds: none given; use for example --seeds 0:5")
-    parts = [seeds] if jobs == 1 or runs.in_step(scenario, work) else [(seed,) for seed in seeds]
+    parts = [seeds] if jobs == 1 or assigning.in_step(scenario, work) else [(seed,) for seed in seeds]
     tasks = [(scenario, work, makers[name], part, trace) for name in makers for part in parts]
-    ended: dict[int, list[runs.SeedRun]] = {number: [] for number in range(len(tasks))}
+    ended: dict[int, list[SeedRun]] = {number: [] for number in range(len(tasks))}
     if jobs == 1:
         for number, task in enumerate(tasks):
-            for run in runs.simulated(*task):
+            for run in engines.simulated(*task):
                 ended[number].append(run)
                 progress()
     else:
@@ -201,19 +203,19 @@ def simulated(
     decided: dict[str, dict[str, dict[str, Decided]]] = {}
     decision_s: dict[str, Mapping[str, float]] = {}
     every = product(makers, seeds)
-    names = {(kind, name): name for kind in runs.beside(scenario, work) for name in makers}
+    names = {(kind, name): name for kind in assigning.beside(scenario, work) for name in makers}
     if len(fixed) == len(next(iter(makers.values()))):  # nothing is varied
         names = {(kind, name): _who(scenario, kind, fixed) for kind, name in names}
     for (name, seed), run in zip(every, (run for one in ended.values() for run in one), strict=True):
-        for kind, each in {work: runs.Tables(run.items, run.windows), **run.beside}.items():
+        for kind, each in {work: Tables(run.items, run.windows), **run.beside}.items():
             items, windows = tables.setdefault(kind, ([], []))
             label, of = (names[kind, name], seed), WORK[kind]
-            items.append(runs.table(of.items, *label, each.items))
-            windows.append(runs.table(of.windows, *label, each.windows))
+            items.append(table(of.items, *label, each.items))
+            windows.append(table(of.windows, *label, each.windows))
         for which, columns in run.use.items():
-            use.setdefault(which, []).append(runs.table(USE[which], names[work, name], seed, columns))
+            use.setdefault(which, []).append(table(USE[which], names[work, name], seed, columns))
         for decision, one in run.decided.items():
-            kind = runs.about_of(scenario, decision)
+            kind = assigning.about_of(scenario, decision)
             known = decided.setdefault(kind, {}).setdefault(names[kind, name], {})
             known[decision] = known[decision] + one if decision in known else one
         decision_s |= {name: run.decision_s} if run.decision_s else {}
@@ -240,9 +242,9 @@ def simulated(
 
 def _who(scenario: Scenario, work: str, fixed: Mapping[str, str]) -> str:
     """The policies that decide on a kind of work, of all of a run."""
-    return "+".join(fixed[each] for each in runs.decisions(scenario, work))
+    return "+".join(fixed[each] for each in assigning.decisions(scenario, work))
 
 
-def _listed(*task: Any) -> list[runs.SeedRun]:
+def _listed(*task: Any) -> list[SeedRun]:
     """Runs, to be sent to another process."""
-    return list(runs.simulated(*task))
+    return list(engines.simulated(*task))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgewise.errors import EdgewiseError, ProfileError
 from edgewise.model.grammar.pipelines import GraphSpec
@@ -13,6 +13,7 @@ from edgewise.policies.split.layout import LayoutProgram, program_of
 if TYPE_CHECKING:
     import onnx
 
+    from edgewise.model.grammar.scenario import TelemetrySpec
     from edgewise.model.work import TaskGraph
 
 
@@ -44,6 +45,14 @@ class Splitting:
             f"{sum(of.rates_qps):g} queries/s need {work_ops / of.power_ops:.3g} servers and there are "
             f"{of.servers}: lower graphs.rate_qps, or give more nodes or speed_ops"
         )
+
+
+class GraphsToRun(NamedTuple):
+    """What is split, how many queries come, and how news of servers come, if they do."""
+
+    program: SplitProgram | LayoutProgram
+    queries: int
+    telemetry: "TelemetrySpec | None"
 
 
 def splitting(scenario: Scenario) -> Splitting:

@@ -16,9 +16,9 @@ from running_system import System
 
 from edgewise import api
 from edgewise.config import load_scenario
-from edgewise.live_run import saved
 from edgewise.report.records import read_run
-from edgewise.result import report_beside
+from edgewise.run.live import saved
+from edgewise.run.result import report_beside
 from edgewise.runtime.clients.all_work import bring
 from edgewise.runtime.clients.recording import BROUGHT, record
 from edgewise.workloads.services import simulated_services

@@ -22,7 +22,7 @@ pytest.importorskip("httptools", reason="the extra `live` is not installed")
 from job_commands import HANG_S, shell, state, until, wish
 from running_system import infer, open_stream, small_scenario, started
 
-from edgewise import policies, runs
+from edgewise import policies
 from edgewise.cli import app
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.core.defer.core import DeferCore
@@ -33,6 +33,7 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.model.topology import Resources
 from edgewise.policies import registry
 from edgewise.policies.defer import ScoreDeferral
+from edgewise.run.too_much import refuse_too_much
 from edgewise.runtime import http
 from edgewise.runtime.backends import alive_handle, handle_of
 from edgewise.runtime.clients import recording
@@ -779,7 +780,7 @@ def test_jobs_of_the_far_future_are_left_out_of_recordings(jobs, folder, tmp_pat
     assert made.duration_s == pytest.approx(day_s, rel=1e-3)  # the second job would run for 32 years
     scenario = load_scenario(tmp_path / "recorded" / "scenario.yaml")
     assert [job.duration_s for job in scenario.jobs.submitted] == [5.0, 1e9]
-    runs.refuse_too_much(scenario)
+    refuse_too_much(scenario)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import signal
 import pytest
 from running_system import System, infer, infer_until, open_stream, small_scenario, started
 
-from edgewise.live_run import live_run
+from edgewise.run.live import live_run
 from edgewise.runtime.backends import LocalBackend
 from waiting import becomes
 

@@ -33,7 +33,7 @@ CLOSE = {"rel": 0, "abs": 1e-9}
 def watched(data, number, policies):
     """A run that has not begun, and where servers of its queries will be noted, as what sites say is."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("edgewise.joint.RequestSites", partial(RequestSites, notes=1000))
+        patched.setattr("edgewise.run.services.RequestSites", partial(RequestSites, notes=1000))
         run, queries, again = joint_run(data, number, True, **policies), [], {}
     if "graphs" in run.parts:
         core = run.parts["graphs"].world.core

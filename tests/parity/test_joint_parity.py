@@ -75,8 +75,8 @@ def told(tmp_path_factory):
     data["live"] = {"budgets_s": dict.fromkeys(("dispatch", "requests", "orchestrate", "defer"), 60)}
     with pytest.MonkeyPatch.context() as patched:
         logs = {Plane: noted(Plane, patched)}
-        patched.setattr("edgewise.joint.simulation_of", partial(simulation_of, note_all=True))
-        patched.setattr("edgewise.joint.RequestSites", partial(RequestSites, notes=1000))
+        patched.setattr("edgewise.run.streams.simulation_of", partial(simulation_of, note_all=True))
+        patched.setattr("edgewise.run.services.RequestSites", partial(RequestSites, notes=1000))
         run, _ = run_of(data, SEED, True, **decides)
     return (
         parse_scenario(data, "campus"),

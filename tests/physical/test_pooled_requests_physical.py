@@ -87,7 +87,7 @@ def both(folder, seed, rate_qps, slack):
     (folder / "turns.py").write_text(POLICY)
     data = scenario_of(policy := f"{folder / 'turns.py'}:InTurn", rate_qps, slack)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("edgewise.joint.RequestSites", partial(RequestSites, notes=1000))
+        patched.setattr("edgewise.run.services.RequestSites", partial(RequestSites, notes=1000))
         log = frames_noted(patched)
         run, _ = run_of(data, seed, orchestrate=policy, requests="deadline-queue")
     sites = run.parts["services"].sites

@@ -66,7 +66,7 @@ def asked(rate_qps, slack, fails=()):
 def simulated(data, seed, policy):
     """By site what its core was told and said; requests, replicas at first."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("edgewise.joint.RequestSites", partial(RequestSites, notes=1000))
+        patched.setattr("edgewise.run.services.RequestSites", partial(RequestSites, notes=1000))
         run, _ = run_of(data, seed, trace=AT_THE_END, requests=policy, orchestrate="none")
     sites = run.parts["services"].sites
     logs = [[(event, said) for d, event, said in sites.log if d == site] for site in range(len(sites.cores))]

@@ -14,8 +14,8 @@ from edgewise.core.defer import EvictJob, LoseJob, ResumeJob, StartJob, SuspendJ
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import AddReplica, ReplicaView
 from edgewise.core.place import MovePipeline, StartPipeline, StopPipeline
-from edgewise.joint import JointRun
 from edgewise.model.orchestration import System
+from edgewise.run.joint import JointRun
 from edgewise.sim.links.advance import links_now
 from joint_scenarios import each_query_ended_once, five_kinds, held, laid, mixed, run_of
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import edgewise as ew
-from edgewise import runs
 from edgewise.core.dispatch.events import RequestReturned
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import parse_scenario
+from edgewise.run import assigning
 from edgewise.sim.requests.sites import RequestSites
 from joint_scenarios import held, over_cables, ran, run_of
 
@@ -61,7 +61,7 @@ def test_answers_on_a_busy_link_come_as_a_list_of_events_says(monkeypatch: pytes
     data = held(answering("3Mbps", "1Mbps"), "services") | {"sharing": "fifo"}
     data["services"] |= {"drops": False}
     data["services"]["requests"] |= {"rate_qps": 6, "slack": [40, 60]}
-    monkeypatch.setattr("edgewise.joint.RequestSites", partial(RequestSites, notes=1000))
+    monkeypatch.setattr("edgewise.run.services.RequestSites", partial(RequestSites, notes=1000))
     run, _ = run_of(data)
     sites = run.parts["services"].sites
     returned = [event for _, event, _ in sites.log if isinstance(event, RequestReturned)]
@@ -132,7 +132,7 @@ def test_answers_of_a_size_where_none_are_sent_are_refused_or_said_to_be_left_ou
     with pytest.raises(ScenarioError, match=r"services\.answers: is false, so answers have no answer_bytes"):
         parse_scenario(data, "answers")
     data["services"] |= {"answers": True, "gateways": "one"}
-    (note,) = runs.notes(parse_scenario(data, "answers"), "services", "simulate")
+    (note,) = assigning.notes(parse_scenario(data, "answers"), "services", "simulate")
     assert "here answers take no time to send" in note
     data["services"]["gateways"] = "per_site"
-    assert not runs.notes(parse_scenario(data, "answers"), "services", "simulate")
+    assert not assigning.notes(parse_scenario(data, "answers"), "services", "simulate")

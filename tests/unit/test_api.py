@@ -8,10 +8,11 @@ import pyarrow.compute as pc
 import pytest
 
 import edgewise as ew
-from edgewise import policies, runs
+from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.errors import EdgewiseError, PolicyError
 from edgewise.report import records
+from edgewise.run import assigning
 
 SURFACE = {
     "Candidates", "Comparison", "Decisions", "DispatchPolicy", "DispatchView", "EdgewiseError",
@@ -80,8 +81,8 @@ def test_any_decision_is_simulated_and_compared_with_one_schema(tmp_path, name, 
 def test_where_no_policies_are_named_others_are_compared_with_the_usual_one(name):
     scenario = load_scenario(name)
     (work,) = scenario.spec.holds
-    for decision, usual in runs.defaults(scenario, work).items():
-        names = runs.names(scenario, decision)
+    for decision, usual in assigning.defaults(scenario, work).items():
+        names = assigning.names(scenario, decision)
         assert names[0] == usual and len(names) > 3 and names[1:] == sorted(names[1:])
 
 

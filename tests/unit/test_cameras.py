@@ -8,7 +8,7 @@ import edgewise as ew
 from edgewise import sweeps
 from edgewise.config import dump_scenario
 from edgewise.model.scenario import parse_scenario
-from edgewise.runs import notes
+from edgewise.run.assigning import notes
 from edgewise.sweeps.vary import Vary
 
 PATH = "streams.sources.cameras.count"

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgewise import runs
 from edgewise.core.pulls import Pulls
 from edgewise.errors import ScenarioError
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.topology import Resources
 from edgewise.model.work import DeferrableJob
+from edgewise.run import assigning
 from edgewise.sim.parts.checkpoints import Checkpoints, SavingWay
 from joint_scenarios import run_of
 
@@ -101,10 +101,10 @@ def test_without_shared_links_they_weigh_nothing_and_that_is_said() -> None:
     made = data([{"checkpoint_bytes": TWO_S}], FAILS, sharing="none")
     scenario = parse_scenario(made, "alone")
     assert ended(made) == ended(data([{}], FAILS, sharing="none"))
-    notes = runs.notes(scenario, "services", "edgewise simulate")
+    notes = assigning.notes(scenario, "services", "edgewise simulate")
     assert any("here they weigh nothing" in note for note in notes)
     shared = parse_scenario(data([{"checkpoint_bytes": TWO_S}]), "shared")
-    assert not any("weigh" in note for note in runs.notes(shared, "services", "edgewise simulate"))
+    assert not any("weigh" in note for note in assigning.notes(shared, "services", "edgewise simulate"))
 
 
 def test_a_size_of_no_checkpoint_is_an_error() -> None:

@@ -62,7 +62,7 @@ def test_who_ends_a_command_hears_what_is_kept(words, said, tmp_path):
 
 
 def test_who_ends_a_command_while_it_writes_hears_that_records_are_not_whole(tmp_path):
-    with patch("edgewise.result.Result.save", side_effect=KeyboardInterrupt):
+    with patch("edgewise.run.result.Result.save", side_effect=KeyboardInterrupt):
         done = edgewise(
             "simulate", "tiny", "--policy", "closest", "--seeds", "0", "--out", "it", cwd=tmp_path
         )

@@ -154,7 +154,7 @@ def test_two_clusters_send_tensors_over_a_cable_each_way() -> None:
     assert run.wires is not None
     carried = dict(zip(run.wires.names, run.wires.net.links.carried_bits.tolist(), strict=True))
     assert carried["wan:up"] > 1e6 and carried["wan:down"] > 1e6
-    summary = run._tables["graphs"]().windows
+    summary = run.joined["graphs"].tables().windows
     busiest_s = max(carried.values()) / 20e6
     assert summary["link_load"][0] == pytest.approx(busiest_s / summary["end_s"][0])
     assert all(row["time_s"] is not None for row in found["graphs"])

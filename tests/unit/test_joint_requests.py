@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edgewise import runs
 from edgewise.config import load_scenario
+from edgewise.run import assigning
 from joint_scenarios import campus, held, ran, run_of
 
 RATE_QPS = 120  # more than the first replicas can do
@@ -46,8 +46,8 @@ def test_who_decides_in_a_run_can_be_said_again() -> None:
     """The command line names what is assigned, and the library is asked with those names."""
     scenario = load_scenario("kais-live", {"services.gateways": "per_site"})
     for given in ({"orchestrate": "autoscaler"}, {"dispatch": "closest", "orchestrate": "none"}, {}):
-        work, chosen = runs.assigned(scenario, given)
-        assert runs.assigned(scenario, chosen) == (work, chosen)
+        work, chosen = assigning.assigned(scenario, given)
+        assert assigning.assigned(scenario, chosen) == (work, chosen)
 
 
 def test_a_node_of_the_cloud_that_fails_again_and_again_takes_no_more_room() -> None:

@@ -13,9 +13,9 @@ from edgewise.core.dispatch.policing import Bucket
 from edgewise.core.holders import Held
 from edgewise.core.world import World
 from edgewise.errors import RunError
-from edgewise.live_run import live_run, saved
 from edgewise.model.work import Stream
 from edgewise.report.records import read_run
+from edgewise.run.live import live_run, saved
 from edgewise.runtime.controller.holds import LiveHolds
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare

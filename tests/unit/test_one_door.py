@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import edgewise as ew
-from edgewise import policies, runs, sweeps
+from edgewise import policies, sweeps
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.scenario import parse_scenario
 from edgewise.policies.cards import SHIPPED
+from edgewise.run import assigning
 from edgewise.runtime.controller import plan
 
 OWN = """
@@ -185,7 +186,7 @@ def test_simulation_and_a_running_system_decide_by_the_same(name: str, named: di
     scenario = ew.load_scenario(name, {f"policies.{decision}": policy for decision, policy in named.items()})
     simulated: dict[str, str] = {}
     for work in scenario.spec.holds:
-        simulated |= runs.defaults(scenario, work)
+        simulated |= assigning.defaults(scenario, work)
     live = plan.deciding(scenario)
     both = simulated.keys() & live.keys()
     assert both and {each: simulated[each] for each in both} == {each: live[each] for each in both}

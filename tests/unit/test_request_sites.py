@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import edgewise as ew
-from edgewise import policies, runs
+from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.dispatch.events import Drop, Send
 from edgewise.errors import PolicyError
+from edgewise.run import assigning
 from edgewise.sim.requests.news import News
 from edgewise.sim.requests.sites import RequestSites
 from edgewise.sim.slots import replica_state as k
@@ -237,7 +238,7 @@ def test_a_policy_that_knows_the_requests_of_all_sites_is_refused_and_not_compar
     )
     with pytest.raises(PolicyError, match="'gsp-ss' needs to know the requests of all sites; use `gateways"):
         ew.simulate(scenario, {"requests": "gsp-ss", "orchestrate": "none"}, [SEED])
-    at_sites, in_slots = (runs.names(each, "requests") for each in (scenario, published))
+    at_sites, in_slots = (assigning.names(each, "requests") for each in (scenario, published))
     assert set(in_slots) - set(at_sites) == {"gsp-ss"}
 
 

@@ -7,12 +7,13 @@ import pytest
 import yaml
 
 import edgewise as ew
-from edgewise import policies, runs
+from edgewise import policies
 from edgewise.core.dispatch.events import Release
 from edgewise.errors import ScenarioError
 from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.model.ways import levels, routes_of
 from edgewise.model.work import Stream
+from edgewise.run import assigning
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.sites import SiteSimulation
 from edgewise.sim.streams.carrying import Shared
@@ -111,11 +112,11 @@ def test_what_is_wrong_with_cables_is_said(change, says):
 def test_cables_that_nothing_runs_over_are_said():
     spare = [{"name": "wann"}, {"name": "lam-{site}"}]
     scenario = three_tier(links=[*links(), *spare])
-    said = [line for line in runs.notes(scenario, "streams", "simulate") if "nothing runs over" in line]
+    said = [line for line in assigning.notes(scenario, "streams", "simulate") if "nothing runs over" in line]
     assert said == [
         f"links: nothing runs over cable {each['name']!r}; remove it, or name it in `over`" for each in spare
     ]
-    assert not [line for line in runs.notes(three_tier(), "streams", "simulate") if "nothing" in line]
+    assert not [line for line in assigning.notes(three_tier(), "streams", "simulate") if "nothing" in line]
 
 
 def test_one_bandwidth_for_both_directions_is_one_link():
@@ -161,10 +162,10 @@ def test_ways_over_several_links_do_not_change_their_bandwidth():
 
 def test_a_scenario_that_says_nothing_of_sharing_means_none_and_is_told():
     shipped = ew.load_scenario("tiny")
-    assert shipped.sharing == "none" and not runs.notes(shipped, "streams", "simulate")
+    assert shipped.sharing == "none" and not assigning.notes(shipped, "streams", "simulate")
     spec = shipped.spec.model_copy()
     spec.model_fields_set.discard("sharing")
-    (note,) = runs.notes(replace(shipped, spec=spec), "streams", "simulate")
+    (note,) = assigning.notes(replace(shipped, spec=spec), "streams", "simulate")
     assert "write sharing: fifo" in note
 
 

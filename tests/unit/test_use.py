@@ -12,8 +12,6 @@ import pyarrow as pa
 import pytest
 
 import edgewise as ew
-from edgewise import result
-from edgewise.adapters import graphs_to_run
 from edgewise.core.defer import Slots
 from edgewise.core.defer.core import DeferCore
 from edgewise.core.holders import GONE, TOTAL
@@ -24,6 +22,8 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.policies import load
 from edgewise.report import records, timeline
 from edgewise.report.use import USE, delays_of, use_of
+from edgewise.run import result
+from edgewise.run.graphs import graphs_to_run
 from edgewise.sim.links.wires import LOOKS
 from edgewise.sim.pipelines import simulate_streaming
 from edgewise.sim.stations.split import simulate_split
@@ -48,13 +48,13 @@ def at(holds: dict[str, Any], time_s: float, place: str) -> dict[str, float]:
 
 def test_what_is_noted_of_holders_is_what_the_ledger_held() -> None:
     """After every moment; a node that is down shows, and nobody holds anything of it."""
-    from edgewise import runs
-    from edgewise.joint import JointRun
+    from edgewise.run import assigning
+    from edgewise.run.joint import JointRun
 
     scenario = parse_scenario(five_kinds(JOBS, timeline=[(10.0, False), (20.0, True)]), "mixed")
-    work, chosen = runs.assigned(scenario, {})
-    makers = {decision: runs.maker(decision, each)[1] for decision, each in chosen.items()}
-    run = JointRun(scenario, runs.beside(scenario, work), makers, 0)
+    work, chosen = assigning.assigned(scenario, {})
+    makers = {decision: assigning.maker(decision, each)[1] for decision, each in chosen.items()}
+    run = JointRun(scenario, assigning.beside(scenario, work), makers, 0)
     seen, step = [], run.joint.step
 
     def stepping(now_s: float) -> None:

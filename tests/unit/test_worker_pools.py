@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgewise import policies, runs
+from edgewise import policies
 from edgewise.core.dispatch.events import (
     Bind,
     Refuse,
@@ -27,7 +27,6 @@ from edgewise.core.orchestrate.events import (
     StreamsCounted,
 )
 from edgewise.errors import ScenarioError
-from edgewise.joint import JointRun
 from edgewise.limits import cures
 from edgewise.limits.reach import reach_of
 from edgewise.limits.rooms import rooms_of
@@ -36,6 +35,8 @@ from edgewise.model.scenario import parse_scenario as parsed
 from edgewise.model.topology import Resources
 from edgewise.model.work import Stream
 from edgewise.policies.orchestrate.autoscale import Autoscaler
+from edgewise.run import assigning
+from edgewise.run.joint import JointRun
 from edgewise.sim.simulate import Simulation
 from edgewise.testing import small_world
 from joint_scenarios import each_query_ended_once, pools
@@ -203,10 +204,10 @@ class Dices(Dice):
 
 
 def run_of(scenario, seed, orchestrate=None):
-    _, chosen = runs.assigned(scenario, {})
-    made = {decision: runs.maker(decision, each)[1] for decision, each in chosen.items()}
+    _, chosen = assigning.assigned(scenario, {})
+    made = {decision: assigning.maker(decision, each)[1] for decision, each in chosen.items()}
     made["orchestrate"] = orchestrate or (lambda: Dices(seed))
-    run = JointRun(scenario, runs.beside(scenario, "streams"), made, seed, check=True)
+    run = JointRun(scenario, assigning.beside(scenario, "streams"), made, seed, check=True)
     return run, run.run()["streams"].items
 
 

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from test_worker_pools import Dices, check_pools
 
-from edgewise import policies, runs
+from edgewise import policies
 from edgewise.core.orchestrate.events import EndReplica, StartReplica
 from edgewise.errors import ScenarioError
-from edgewise.joint import JointRun
 from edgewise.limits.checked import Checked
 from edgewise.model.pools import orchestrated
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.services import services_of
+from edgewise.run import assigning
+from edgewise.run.joint import JointRun
 from joint_scenarios import each_query_ended_once, held, pools_with_requests, run_out
 
 SEEDS = range(4)
@@ -25,8 +26,8 @@ def scenario_of(rate_qps=30.0, alone=False, **changes):
 
 
 def run_of(scenario, seed, orchestrate=None):
-    _, chosen = runs.assigned(scenario, {})
-    made = {decision: runs.maker(decision, each)[1] for decision, each in chosen.items()}
+    _, chosen = assigning.assigned(scenario, {})
+    made = {decision: assigning.maker(decision, each)[1] for decision, each in chosen.items()}
     made["orchestrate"] = orchestrate or (lambda: Dices(seed))
     works = [work for work in ("streams", "services") if work in scenario.spec.holds]
     run = JointRun(scenario, works, made, seed, check=True)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import typer
 from rich.markup import escape
 
-from edgewise import runs
 from edgewise.cli.commands import verbs
 from edgewise.cli.output import note, out, show
 from edgewise.cli.verbs import JsonOption, PolicyOption, ScenarioArgument, SetOption, by_decision, load
@@ -20,6 +19,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.topology import WayTable
 from edgewise.model.ways import unused_cables
 from edgewise.report.summary import rate
+from edgewise.run import assigning
 
 if TYPE_CHECKING:
     from edgewise.policies.split import SplitPlan
@@ -46,7 +46,7 @@ def check(
     """
     loaded = load(scenario, changes)
     note(unused_cables(loaded.spec, loaded.topology))
-    work, chosen = runs.assigned(loaded, by_decision(policy), "edgewise check")
+    work, chosen = assigning.assigned(loaded, by_decision(policy), "edgewise check")
     found = Checked(loaded)
     if as_json:
         print(json.dumps(found.as_json() | {"policies": chosen}, indent=1))
@@ -60,7 +60,7 @@ def check(
     _ways(loaded)
     _serving(found)
     if "graphs" in loaded.spec.holds:
-        print_plan(loaded, chosen.get("split", runs.defaults(loaded, "graphs")["split"]))
+        print_plan(loaded, chosen.get("split", assigning.defaults(loaded, "graphs")["split"]))
     for limit in found.unserved:
         _say(limit.text)
     for line in in_words(found.loads) if found.loads else ():
@@ -74,11 +74,11 @@ def _say(line: str) -> None:
 
 def _deciding(scenario: Scenario, decided: str, chosen: dict[str, str]) -> None:
     """Who decides, and who else could."""
-    rows, together = [], runs.beside(scenario, decided)
+    rows, together = [], assigning.beside(scenario, decided)
     for work in scenario.spec.holds:
-        for decision, default in runs.defaults(scenario, work).items():
+        for decision, default in assigning.defaults(scenario, work).items():
             name = chosen.get(decision, default) if work in together else default
-            others = [each for each in runs.names(scenario, decision) if each != name]
+            others = [each for each in assigning.names(scenario, decision) if each != name]
             rows.append((work, decision, name, ", ".join(others)))
     show(("work", "decision", "policy", "others"), rows)
 

@@ -15,7 +15,7 @@ from edgewise.report import decided, sources, summary as summaries
 from edgewise.report.schema import WORK
 from edgewise.report.statistics import PairedComparison
 from edgewise.report.verdicts import best_first, left_unserved, verdict_in_words
-from edgewise.result import Comparison, Result, said_alike
+from edgewise.run.result import Comparison, Result, said_alike
 
 if TYPE_CHECKING:
     from edgewise.sweeps.limited import Try

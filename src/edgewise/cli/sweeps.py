@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from edgewise import runs
 from edgewise.cli.commands import verbs
 from edgewise.cli.output import check_folder, command, note, out, progress, show
 from edgewise.cli.results import refuse_undecided
@@ -33,6 +32,7 @@ from edgewise.cli.verbs import (
 )
 from edgewise.errors import RunError
 from edgewise.report import decided
+from edgewise.run import assigning
 
 if TYPE_CHECKING:
     from edgewise.sweeps import Answer, Points, Target
@@ -136,7 +136,7 @@ def _answer(
     as_json: bool,
 ) -> None:
     """Run what a verb asks for, and say what it found."""
-    note(runs.notes(points.base, points.work, f"edgewise {name}"))
+    note(assigning.notes(points.base, points.work, f"edgewise {name}"))
     for each in points.vary:
         if each.with_its_end:
             note([f"--vary {each.path}: A:B leaves B out, as in --seeds; {each.with_its_end} has it"])

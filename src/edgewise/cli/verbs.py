@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgewise import api, config, policies, runs
+from edgewise import api, config, policies
 from edgewise.cli.commands import verbs
 from edgewise.cli.lasting import lasting
 from edgewise.cli.output import Json, answer, command, note, out, progress, show
@@ -17,7 +17,8 @@ from edgewise.errors import EdgewiseError, RunError, extra
 from edgewise.model.ranges import seeds_of
 from edgewise.model.scenario import Scenario
 from edgewise.report import records
-from edgewise.result import Result, report as rewritten, report_beside
+from edgewise.run import assigning
+from edgewise.run.result import Result, report as rewritten, report_beside
 from edgewise.seeds import refuse_test_seeds
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ def simulate(
 ) -> None:
     """Simulate a scenario under one policy for each decision, and write records, figures and a report."""
     numbers, loaded = begun(scenario, seeds, changes, folder)
-    work, chosen = runs.assigned(loaded, by_decision(policy), "edgewise simulate")
-    note(runs.notes(loaded, work, "edgewise simulate"))
+    work, chosen = assigning.assigned(loaded, by_decision(policy), "edgewise simulate")
+    note(assigning.notes(loaded, work, "edgewise simulate"))
     with progress() as bar:
         task = bar.add_task(", ".join(map(str, chosen.values())), total=len(numbers))
         result = api.simulate(
@@ -147,10 +148,12 @@ def compare(
     numbers, loaded = begun(scenario, seeds, changes, folder)
     decision, listed = listing(chosen)
     fixed = by_decision(policy)
-    work, assigned = runs.assigned(loaded, fixed, "edgewise compare", decision)
+    work, assigned = assigning.assigned(loaded, fixed, "edgewise compare", decision)
     varied = decision or next(iter(assigned))
-    names = [each for name in listed for each in (runs.names(loaded, varied) if name == "all" else [name])]
-    note(runs.notes(loaded, work, "edgewise compare"))
+    names = [
+        each for name in listed for each in (assigning.names(loaded, varied) if name == "all" else [name])
+    ]
+    note(assigning.notes(loaded, work, "edgewise compare"))
     with progress() as bar:
         task = bar.add_task("runs", total=len(numbers) * len(names))
         comparison = api.compare(
@@ -214,8 +217,8 @@ def _recorded(folder: Path, place: Path | None, last_s: float | None) -> Path:
     if not _is_live(folder):
         return folder
     with extra("live", "records of a live system"):
-        from edgewise import live_run
-    return live_run.saved(folder, place, last_s)
+        from edgewise.run import live
+    return live.saved(folder, place, last_s)
 
 
 @app.command(epilog="Example: edgewise scenarios")
@@ -239,7 +242,12 @@ def list_policies(
     """List every policy that can be named, by what it decides."""
     chosen = list(policies.DECISIONS) if decision is None else [policies.check_decision(decision)]
     rows = [
-        {"decision": each, "of": policies.DECISIONS[each], "policy": name, "what": runs.about(each, name)}
+        {
+            "decision": each,
+            "of": policies.DECISIONS[each],
+            "policy": name,
+            "what": assigning.about(each, name),
+        }
         for each in chosen
         for name in policies.names(each)
     ]

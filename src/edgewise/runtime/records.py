@@ -3,7 +3,7 @@
 Gateways write what they serve, the controller who holds what; jobs and pipelines have books of their own.
 What is over is written within a fraction of a second, and kept whatever dies. Rows are bounded by number
 (`controller.upkeep`): `oldest_s` says since when a table is whole. A run folder is made of them when somebody
-asks (`edgewise.live_run`).
+asks (`edgewise.run.live`).
 """
 
 import json

@@ -34,7 +34,7 @@ from edgewise.report.records import write_whole
 from edgewise.report.schema import Measure
 from edgewise.report.statistics import Interval
 from edgewise.report.style import COLOURS, INK, MARKERS, as_png, legend_below, new_axes
-from edgewise.result import said_alike
+from edgewise.run.result import said_alike
 from edgewise.sweeps import size as sizing, verdicts
 from edgewise.sweeps.limited import LimitedPoint, limited
 from edgewise.sweeps.size import Enough, Knee

@@ -11,9 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from edgewise import api, policies, runs
+from edgewise import api, policies
 from edgewise.config import edition, load_scenario
 from edgewise.policies import cards
+from edgewise.run import assigning
 from edgewise.seeds import VALIDATION
 
 SUITE: Mapping[str, tuple[str, ...]] = {
@@ -90,7 +91,7 @@ def benchmark(
     Raises:
         ScenarioError, PolicyError: they cannot be loaded, or a scenario has nothing to decide.
     """
-    name, _ = runs.maker(decision, policy)
+    name, _ = assigning.maker(decision, policy)
     found = [_score(decision, policy, each, seeds, progress, jobs) for each in scenarios or SUITE[decision]]
     said = f"{seeds[0]}:{seeds[-1] + 1}"
     where = "".join(f" --scenario {each}" for each in scenarios)

@@ -8,7 +8,7 @@ from edgewise.errors import EdgewiseError
 from edgewise.limits import Limit, in_words
 from edgewise.model.scenario import Scenario
 from edgewise.report.statistics import Interval, mean_interval
-from edgewise.result import Result
+from edgewise.run.result import Result
 from edgewise.sweeps.vary import Point, Points, Target, named
 
 SEEDS, ROUNDS = 3, 3  # of a cure that is tried; cures in a row, each for what limits after the one before

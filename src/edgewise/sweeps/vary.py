@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FunctionType, MappingProxyType
 from typing import Any
 
-from edgewise import api, parallel, runs
+from edgewise import api, parallel
 from edgewise.config import load_scenario, parse_setting
 from edgewise.core.guard import Decided
 from edgewise.errors import EdgewiseError, PolicyError, RunError, ScenarioError
@@ -28,7 +28,8 @@ from edgewise.report.decided import as_json, of_json
 from edgewise.report.schema import WORK, Measure, measures_of
 from edgewise.report.statistics import Interval, mean_interval
 from edgewise.report.summary import summary_of
-from edgewise.result import Result
+from edgewise.run import assigning
+from edgewise.run.result import Result
 
 UNITS = {**SECONDS, **BYTES, **BITS_PER_SECOND}
 FINE = 1025  # values of a range that is bisected
@@ -226,12 +227,12 @@ class Points:
             raise PolicyError("seeds: none given; use for example --seeds 0:10")
         self.base = self._base()
         if self.of in self.base.spec.holds and not (self.policies or self.fixed):
-            self.fixed = runs.defaults(self.base, self.of)
+            self.fixed = assigning.defaults(self.base, self.of)
         self.work, self._makers, self.held = api.alternatives(self.base, self.policies, self.fixed, "sweep")
         self.labels = tuple(self._makers)
         self.columns = {
             _column(work, measure, self.work): measure
-            for work in runs.beside(self.base, self.work)
+            for work in assigning.beside(self.base, self.work)
             for measure in WORK[work].measures
         }
         self._code = _digest_of_files([*_listed(self.policies), *self.fixed.values()])
@@ -344,7 +345,7 @@ class Points:
         """
         column = _column(target.work, target.measure, self.work)
         if column not in self.columns:
-            run = " and ".join(runs.beside(self.base, self.work))
+            run = " and ".join(assigning.beside(self.base, self.work))
             raise EdgewiseError(f"target {target}: is of {target.work}, but {run} are run; name their policy")
         return column
 

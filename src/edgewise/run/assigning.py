@@ -1,35 +1,21 @@
-"""Which work of a scenario a run is about, who decides in it, and its tables.
+"""Which kinds of work of a scenario run together, who decides in them, and what a user should know of it.
 
-Whatever lies above (the library, the command line, comparisons, reports) knows only `assigned`, which says
-which work is run and who decides in it, and `simulated`. Forbidden here: printing and files.
+Forbidden here: printing and files.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from edgewise import policies
-from edgewise.adapters import (
-    Columns,
-    Make as Make,
-    SeedRun as SeedRun,
-    Tables as Tables,
-    jobs_in_a_pool,
-    services_in_slots,
-    streams,
-)
-from edgewise.errors import PolicyError, ScenarioError
+from edgewise.errors import PolicyError
 from edgewise.model.grammar.scenario import not_run
 from edgewise.model.scenario import Scenario, server_groups
 from edgewise.model.services import answers_left_out
-from edgewise.model.sources import Source
 from edgewise.model.ways import unused_cables
-from edgewise.model.work import Stream
 from edgewise.policies import Policy as Policy
 from edgewise.report.summary import beforehand
+from edgewise.run.tables import Make
 
 WORK = tuple(dict.fromkeys(policies.DECISIONS.values()))
 LAID_OUT = "nona-layout"  # splits over several groups of servers, and nothing else does
@@ -186,92 +172,9 @@ def weighed(scenario: Scenario, run: Sequence[str]) -> bool:
     return not sized or (scenario.sharing != "none" and "services" in run)
 
 
-def simulated(
-    scenario: Scenario,
-    work: str,
-    chosen: Mapping[str, Make],
-    seeds: Sequence[int],
-    trace: Sequence[Stream] | None = None,
-) -> Iterator[SeedRun]:
-    """A run of each seed, in order.
-
-    Args:
-        work, chosen: as `assigned` says, each policy as what makes it.
-        trace: streams that are run in place of drawn ones.
-    Raises:
-        ScenarioError: the scenario holds what the simulation of this work does not know, or too much.
-        PolicyError: a policy breaks its contract.
-    """
-    refuse_too_much(scenario)
-    if in_step(scenario, work):
-        batch = services_in_slots if work == "services" else jobs_in_a_pool
-        return batch(scenario, chosen, seeds)
-    if (run := beside(scenario, work)) == ("streams",) and not scenario.topology.pools:
-        return streams(scenario, chosen, seeds, trace)
-    from edgewise.joint import joint_runs  # slow to import, for it knows all kinds of work
-
-    return joint_runs(scenario, run, chosen, seeds, trace)
-
-
-def refuse_too_much(scenario: Scenario) -> None:
-    """Refuse what would fill the memory, or never end: most often a slip of the pen.
-
-    Raises:
-        ScenarioError: says how much of what there would be.
-    """
-    for what, count, most in (*_much_of_streams(scenario), *_much_of_others(scenario)):
-        if count > most:
-            raise ScenarioError(
-                f"{scenario.name}: {what}: about {count:.3g}; {most:,} can be simulated at most"
-            )
-
-
-def _much_of_streams(scenario: Scenario) -> Iterator[tuple[str, float, int]]:
-    """What there is much of, how much, and the most that can be simulated."""
-    came, duration_s = scenario.streams, scenario.duration_s
-    starts_s = [min(start_s, duration_s) for start_s, _ in came.arrivals.steps]
-    clients = float(np.diff([*starts_s, duration_s]) @ [rate / 60.0 for _, rate in came.arrivals.steps])
-    clients *= len(scenario.topology.sites)
-    queries = max([each.rate_qps[1] * min(each.length_s[1], duration_s) for each in came.applications] or [0])
-    sent = sum(map(_sent, came.sources)) * duration_s
-    yield "window_s: windows in duration_s", duration_s / scenario.window_s, 10_000_000
-    yield "telemetry.period_s: periods in duration_s", duration_s / scenario.telemetry_period_s, 100_000_000
-    yield "streams.arrivals: clients in duration_s", clients, 10_000_000
-    yield "streams.applications: queries of all clients", clients * queries, 1_000_000_000_000
-    yield "streams.sources: queries of all of them", sent, 1_000_000_000_000
-
-
-def _much_of_others(scenario: Scenario) -> Iterator[tuple[str, float, int]]:
-    """As `_much_of_streams`, of work that is no stream."""
-    spec, duration_s = scenario.spec, scenario.duration_s
-    if spec.services is not None:
-        rate_qps = getattr(spec.services.requests, "rate_qps", 0.0)
-        yield "services.requests: requests in duration_s", rate_qps * duration_s, 100_000_000
-        yield "services.slot_s: slots in duration_s", duration_s / spec.services.slot_s, 1_000_000_000
-    for i, graph in enumerate(spec.graphs or ()):
-        yield f"graphs[{i}].rate_qps: queries in duration_s", graph.rate_qps * duration_s, 100_000_000
-    if spec.jobs is not None:
-        slots = duration_s / spec.jobs.slot_s
-        drawn = spec.jobs.drawn.per_slot * slots if spec.jobs.drawn is not None else 0.0
-        yield "jobs.slot_s: slots in duration_s", slots, 10_000_000
-        yield "jobs.drawn.per_slot: jobs in duration_s", drawn, 10_000_000
-
-
-def _sent(source: Source) -> float:
-    """Queries/s of all of a source."""
-    return source.rate_qps * source.count * len(source.sites)
-
-
 def in_step(scenario: Scenario, work: str) -> bool:
     """Whether the seeds of a run are worlds of one batch, which is not taken apart."""
     if work == "services":
         return scenario.spec.services is not None and scenario.spec.services.gateways == "one"
     pooled = work == "jobs" and scenario.jobs is not None and scenario.jobs.room != "nodes"
     return pooled and len(beside(scenario, work)) == 1
-
-
-def table(schema: pa.Schema, policy: str, seed: int, columns: Columns) -> pa.Table:
-    """Columns of a run in a schema of `report.schema` or `report.use`."""
-    rows = len(next(iter(columns.values()), ()))
-    whole = {**columns, "seed": np.full(rows, seed), "policy": [policy] * rows}
-    return pa.table({name: whole.get(name, []) for name in schema.names}, schema=schema)

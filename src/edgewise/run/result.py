@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from edgewise.config import dump_scenario, edition, load_scenario as load_scenario
+from edgewise.config import dump_scenario, edition
 from edgewise.core.guard import Decided
 from edgewise.errors import EdgewiseError
 from edgewise.limits.words import Limit
@@ -25,7 +25,6 @@ from edgewise.report.sources import by_source
 from edgewise.report.summary import LinkLoad, by_seed, crowded, refusals, summary_of, with_links
 from edgewise.report.use import Use, delays_of, use_of
 from edgewise.report.verdicts import verdict_in_words
-from edgewise.runs import Policy as Policy
 
 if TYPE_CHECKING:
     import pandas
