@@ -84,7 +84,7 @@ def test_nodes_that_die_take_no_request_that_has_time_left(sharing):
 
 def check(run, scenario):
     """Pools have had as many workers as they may, and cores of sites are consistent."""
-    first = run._what.pools.first
+    first = run.orchestrating.what.pools.first
     log = [(at_s, c._replace(service=c.service - first) if isinstance(c, StartReplica) else c)
            for at_s, c in run.joint.log]  # fmt: skip
     run.joint.log = log

@@ -57,7 +57,7 @@ class JointRun:
         joint: the clock, at the beginning.
         joined: the kinds of work, by name.
         parts: the same, on the clock.
-        wires, reserved, holders: see `RunContext`.
+        wires, reserved, holders, orchestrating: see `RunContext`.
     """
 
     @unsearched()
@@ -81,6 +81,7 @@ class JointRun:
                 run.joined[work] = join(run)
         self.parts = run.parts
         come_and_go = pools(run)
+        self.orchestrating = run.orchestrating
         decided = [each.decided for each in (*run.joined.values(), come_and_go) if each is not None]
         self._decided = {decision: asked for each in decided for decision, asked in each.items()}
         parts: list[Any] = list(self.parts.values())
