@@ -20,8 +20,9 @@ from edgewise.model.pipelines import Pipeline, network_of, pipeline_of
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Task, TaskGraph
 from edgewise.sim.pipelines import simulate_streaming
-from edgewise.workloads.pipeline_profiler import TaskProfile, profile_pipeline, profiled, task_functions
+from edgewise.workloads.pipeline_profiler import TaskProfile, profile_pipeline, profiled
 from edgewise.workloads.pipelines import pipelines_of
+from edgewise.workloads.task_code import task_functions
 from streaming_example import edge_scenario
 
 

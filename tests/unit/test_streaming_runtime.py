@@ -15,7 +15,7 @@ from edgewise.runtime.pipelines.session import open_backend
 from edgewise.runtime.pipelines.task import CHUNK, Meter, TokenBucket, accept, listen, receive, send
 from edgewise.runtime.testbeds import Flow, nodes_on
 from edgewise.runtime.testbeds.netns import WIRE, NodeState, changes, device_commands
-from edgewise.workloads.pipeline_profiler import decode, encode
+from edgewise.workloads.payloads import decode, encode
 
 
 def line():

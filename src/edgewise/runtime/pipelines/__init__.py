@@ -5,6 +5,7 @@ live      a pipeline that can run, its processes, and what they do beside the pl
 meta      the database of nodes, links, pipelines, tasks and flows, and the monitor that fills it
 session   the compute controller: tells the core what happened, starts processes, applies flows, measures
 
-Profiler: `edgewise.workloads.pipeline_profiler`. Network manager: `edgewise.runtime.testbeds.netns`.
+What tasks pass on: `edgewise.workloads.payloads`. Profiler: `edgewise.workloads.pipeline_profiler`.
+Network manager: `edgewise.runtime.testbeds.netns`.
 Forbidden here: simulating.
 """

@@ -28,7 +28,7 @@ from edgewise.model.grammar.pipelines import PipelineSpec
 from edgewise.model.pipelines import Pipeline
 from edgewise.runtime.pipelines.task import LOST, PERIOD_S, FlowTarget, TaskSetting
 from edgewise.runtime.testbeds import Flow, LocalTestbed, Testbed
-from edgewise.workloads.pipeline_profiler import functions_of
+from edgewise.workloads.task_code import functions_of
 
 READY_S = 60.0  # a task must have loaded its code within
 SOURCE = "source"  # in names of flows: the process that sends frames

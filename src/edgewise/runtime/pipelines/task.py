@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from edgewise.runtime import clock
-from edgewise.workloads.pipeline_profiler import NOTHING, decode, encode, load_code
+from edgewise.workloads.payloads import NOTHING, decode, encode
+from edgewise.workloads.task_code import load_code
 
 PERIOD_S = 0.25
 CATCH_UP_S = 0.05  # by which a task may make up for a processor that was not free at once
