@@ -1,6 +1,7 @@
 """Pipelines as real processes: what is killed comes back, what fails is said, starts go side by side."""
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -36,13 +37,15 @@ TASKS = [
 ]
 
 
-def scenario(source="near-node"):
+def scenario(source="near-node", cores=math.inf):
     data = yaml.safe_load(dump_scenario(small_scenario()))
     data["pipelines"] = [
         {"name": "made", "source": source, "input_bytes": 100, "length_s": 10, "tasks": TASKS}
     ]
     for cluster in data["clusters"]:
         cluster["nodes"] = [{**node, "speed_ops": 1e9} for node in cluster["nodes"]]
+        for node in cluster["nodes"]:
+            node["resources"]["cpu_cores"] = min(cores, node["resources"]["cpu_cores"])
     return parse_scenario(data, "piped")
 
 
@@ -102,6 +105,46 @@ def test_a_killed_process_of_a_pipeline_comes_back(kept, task):
     until(kept, lambda: states(kept) == ["running"] and frames(kept, number) > done)
     assert all(each.poll() is not None for each in before.values())  # nothing of the former ones is left
     assert kept._fallen[number].times == 0  # one kill is one fall
+
+
+def test_tasks_that_share_cores_are_as_slow_as_these_let_them_be(tmp_path):
+    prepare(tmp_path / "live", scenario(cores=3)).close()
+    kept = LivePipelines(LivePlane(Store(tmp_path / "live" / DATABASE)))
+    first, *others = [kept.book.submit(str(i), live(str(i))).id for i in range(4)]
+
+    def counted():
+        """When the last task of the first pipeline reported, and its frames."""
+        latest = kept._processes.running[first].processes["second"].latest
+        return latest.get("at_s", 0.0), latest.get("frames", 0)
+
+    def faster_than(fps):
+        def reached():
+            at_s, done = counted()
+            if at_s - since[0] < 0.5:
+                return False
+            rate = (done - since[1]) / (at_s - since[0])
+            since[:] = at_s, done
+            return rate > fps
+
+        since = list(counted())
+        return reached
+
+    until(kept, lambda: states(kept) == ["running"] * 4 and counted()[1] > 0)
+    shared_fps = kept.core.rates_fps()[first]
+    assert shared_fps == pytest.approx(
+        1 / 4 / 0.02
+    )  # on the core that is left, two tasks of 10 ms, four times
+    began_s, before = counted()
+    until(kept, lambda: counted()[0] > began_s + 3.0)
+    at_s, after = counted()
+    assert 0 < after - before <= 1.05 * shared_fps * (at_s - began_s) + 2
+    for number in others:
+        kept.book.cancel(number)
+    until(kept, lambda: kept.core.rates_fps().keys() == {first})
+    assert kept.core.rates_fps()[first] >= 1.9 * shared_fps
+    until(kept, faster_than(1.3 * shared_fps))
+    kept.close()
+    kept.store.close()
 
 
 def test_one_that_dies_at_every_start_is_tried_later_each_time_and_can_be_ended(kept, tmp_path):

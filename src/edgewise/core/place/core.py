@@ -192,6 +192,12 @@ class PlaceCore:
         """(N,) what is left on each node, where that of work that tasks push out is free."""
         return free_memory(self.ledger.left_over(INFERENCE)[self._rows, MEMORY], self.network)
 
+    def rates_fps(self) -> dict[int, float]:
+        """Frames per second of each pipeline that runs, at the cores and bandwidth that it has now."""
+        placed = self._in_force()
+        rates = throughput(self.network, placed).tolist()
+        return {p.pipeline.id: fps for p, fps in zip(placed, rates, strict=True)}
+
     def flows_bps(self) -> Floats:
         """(2, L) what flows have of each link, towards its second node and towards its first."""
         ends, found = self.network.ends, np.zeros((2, len(self.network.ends)))

@@ -2,8 +2,9 @@
 
 What is decided is decided by `core.place.core.PlaceCore`; here are the clock, the store and the processes. A
 pipeline without code is run by stand-ins, which take the time and send the bytes that it says; their senders
-pace themselves to the rates that flows have in the plan. Links as such are not emulated: that requests and
-pipelines slow each other down there is seen in simulation, and by `edgewise run` on shaped namespaces.
+pace themselves to the rates that flows have in the plan, and sources to what the cores that other work leaves
+let their pipeline do. Links as such are not emulated: that requests and pipelines slow each other down there
+is seen in simulation, and by `edgewise run` on shaped namespaces.
 
 Processes are started and ended in threads, and so is the policy asked: all may take seconds. Pipelines start
 side by side, a few at a time; what ends has ended before others start in its place. Their standard input is
@@ -111,6 +112,8 @@ class LivePipelines(LiveDecision):
             if self.core is core:
                 self.plane.tell(PlacementDue(now_s, decided), now_s)
         self._halt(core, now_s)
+        if self._processes is not None and core.network.cores is not None:
+            self._processes.pace(core.rates_fps())
         self._carry_on()
 
     def close(self) -> None:

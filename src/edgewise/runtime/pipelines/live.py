@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -288,6 +289,7 @@ class PipelineProcesses:
     def __init__(self, backend: Testbed) -> None:
         self.backend = backend
         self.running: dict[int, RunningPipeline] = {}
+        self._paces_s: dict[int, float] = {}
         self._secret = token_urlsafe(24)  # by which tasks know each other
         self._changing = threading.Lock()  # `running`, and what the backend knows of its flows
 
@@ -315,6 +317,7 @@ class PipelineProcesses:
                 each.works = True
                 for process in each.processes.values():
                     process.tell("go")
+                self._tell_pace(each)
             self._tell_rates()
 
     def _take_up(self, command: PlaceCommand, known: Mapping[int, LivePipeline]) -> RunningPipeline | None:
@@ -326,6 +329,24 @@ class PipelineProcesses:
                 self.running[placed.pipeline.id] = self._started(known[placed.pipeline.id], placed)
                 return self.running[placed.pipeline.id]
         return None
+
+    def pace(self, rates_fps: Mapping[int, float]) -> None:
+        """Have sources send so many frames a second: where tasks share cores, this machine acts as their
+        nodes do.
+
+        Args:
+            rates_fps: of all pipelines that are placed, by number; those that are left out go on unpaced.
+        """
+        paces_s = {number: 1.0 / fps if fps > 0.0 else math.inf for number, fps in rates_fps.items()}
+        with self._changing:
+            before, self._paces_s = self._paces_s, paces_s
+            for number, pipeline in self.running.items():
+                if pipeline.works and paces_s.get(number) != before.get(number):
+                    self._tell_pace(pipeline)
+
+    def _tell_pace(self, pipeline: RunningPipeline) -> None:
+        pace_s = self._paces_s.get(pipeline.placed.pipeline.id, 0.0)
+        pipeline.processes[""].tell(json.dumps({"pace_s": pace_s}))
 
     def stop(self, number: int) -> None:
         """End the processes of a pipeline that runs."""

@@ -207,6 +207,7 @@ class TaskProcess:
     def __init__(self, setting: TaskSetting) -> None:
         self.setting = setting
         self.done, self.busy_s = 0, 0.0
+        self._pace_s, self._paced = 0.0, threading.Condition()  # least time between frames
         self.into = [queue.Queue[bytes](1) for _ in setting["inputs"]]
         self.out = [queue.Queue[bytes](1) for _ in setting["outputs"]]
         self.received = [Meter() for _ in setting["inputs"]]
@@ -246,12 +247,17 @@ class TaskProcess:
                 output = NOTHING
             now_s = clock.monotonic_s()
             self.busy_s += max(now_s - began_s, least_s)
-            finish_s = max(finish_s, began_s - CATCH_UP_S) + least_s  # on the node that this one stands for
-            if now_s < finish_s:
-                time.sleep(finish_s - now_s)
+            finish_s = self._rest(max(finish_s, began_s - CATCH_UP_S), least_s)
             self.done += 1
             for q, made in zip(self.out, stand_ins, strict=True):
                 q.put(output if made is None else made)
+
+    def _rest(self, since_s: float, least_s: float) -> float:
+        """Wait until a frame ends on the node that this one stands for; the pace may change meanwhile."""
+        with self._paced:
+            while (left_s := since_s + max(least_s, self._pace_s) - clock.monotonic_s()) > 0.0:
+                self._paced.wait(min(left_s, threading.TIMEOUT_MAX))
+            return since_s + max(least_s, self._pace_s)
 
     def _read(self, i: int, listener: Any) -> None:
         sock = accept(listener, self.setting["secret"].encode())
@@ -266,9 +272,12 @@ class TaskProcess:
             send(sock, self.out[i].get(), self.buckets[i])
 
     def _obey(self) -> None:
-        """New rates by port, one mapping a line, until the manager is gone."""
+        """New rates by port, or a new pace, one mapping a line, until the manager is gone."""
         for line in sys.stdin:
             rates = json.loads(line)
+            with self._paced:
+                self._pace_s = rates.pop("pace_s", self._pace_s)
+                self._paced.notify_all()
             for out, bucket in zip(self.setting["outputs"], self.buckets, strict=True):
                 if bucket is not None and str(out["port"]) in rates:
                     bucket.set_rate(float(rates[str(out["port"])]))
