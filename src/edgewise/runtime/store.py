@@ -9,6 +9,7 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,12 @@ class Running:
     def away(self) -> bool:
         """Whether it is a worker that is not there now, and may be started."""
         return self.process.pooled and not self.process.wanted and self.handle is None
+
+
+@lru_cache(4096)  # the controller reads them fifty times a second, gateways four times
+def _process(name: str, kind: str, port: int, settings: str, cores: str, wanted: int) -> Process:
+    """A process as it is written down; nobody changes its settings in place."""
+    return Process(name, kind, port, json.loads(settings), tuple(json.loads(cores)), bool(wanted))
 
 
 class Store(RecordStore):
@@ -275,12 +282,9 @@ class Store(RecordStore):
             (kind,),
         )
         return [
-            Running(
-                Process(name, kind, port, json.loads(settings), tuple(json.loads(cores)), bool(wanted)),
-                handle, started_s, restarts, failures, bool(old),
-            )
-            for name, kind, port, settings, cores, wanted, handle, started_s, restarts, failures, old in rows
-        ]  # fmt: skip
+            Running(_process(*process), handle, started_s, restarts, failures, bool(old))
+            for *process, handle, started_s, restarts, failures, old in rows
+        ]
 
     def process(self, name: str) -> Running | None:
         """The process of a name."""

@@ -163,10 +163,13 @@ class Controller:
         while True:
             self.reconcile()
             self.store.note_faults(self.faults.drain())
-            alone = not self.store.retired() and all(r.handle is None for r in self.store.processes())
-            if self.ending.is_set() and alone:
+            if self.ending.is_set() and self._alone():
                 return
             await clock.sleep(period_s)
+
+    def _alone(self) -> bool:
+        """Whether nothing runs any more that was started."""
+        return not self.store.retired() and all(r.handle is None for r in self.store.processes())
 
     async def keep_copies(self, period_s: float = COPY_S) -> None:
         """Copy the store again and again; at most a hundredth of the time is spent on it."""
