@@ -117,10 +117,25 @@ def nursing(store: Store) -> Iterator[Store]:
 
 
 async def _ready(store: Store) -> None:
-    for process in _wanted(store):
-        client = http.Client.of_url(process.url)
-        await ask(client, "GET", "/v2/health/ready", patience_s=PATIENCE_S)
+    until_s = time.monotonic() + PATIENCE_S
+    for name in [process.name for process in _wanted(store)]:
+        while not await _answers(store, name, last=time.monotonic() > until_s):
+            pass
+
+
+async def _answers(store: Store, name: str, last: bool) -> bool:
+    """Whether a process is ready, where it is now: it moves when another program has taken its port."""
+    (process,) = (each for each in _wanted(store) if each.name == name)
+    client = http.Client.of_url(process.url)
+    try:
+        await ask(client, "GET", "/v2/health/ready", patience_s=2.0)
+    except ConnectionError:
+        if last:
+            raise
+        return False
+    finally:
         client.close()
+    return True
 
 
 def _wanted(store: Store) -> list[Process]:

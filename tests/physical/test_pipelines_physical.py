@@ -15,7 +15,14 @@ from virtual import played
 
 from edgewise.config import load_scenario
 from edgewise.core.capacity import CapacityChanged, Evicted
-from edgewise.core.place import MovePipeline, PipelineEnded, PipelineSubmitted, PlacementDue, StopPipeline
+from edgewise.core.place import (
+    MovePipeline,
+    PipelineEnded,
+    PipelineSubmitted,
+    PlacementDue,
+    ReroutePipeline,
+    StopPipeline,
+)
 from edgewise.core.place.core import PlaceCore
 from edgewise.model.scenario import parse_scenario
 from edgewise.runtime import clock
@@ -32,18 +39,42 @@ LOOKS_S = [0.001 * k for k in (1, 2, 3, 4, 6, 8)]  # after an event
 LAG_S, COUNT, SEED = 0.002, 12, 0  # a controller's policies have this seed
 
 
+class PlayedTask:
+    """A task that does as many frames as its pace lets it, in parts of a frame."""
+
+    culprit, died, said = False, False, None
+
+    def __init__(self, fps):
+        self._fps, self._since_s, self._done = fps, clock.unix_s(), 0.0
+
+    @property
+    def latest(self):
+        return {"frames": self._done + self._fps * (clock.unix_s() - self._since_s)}
+
+    def go_on(self, fps):
+        self._done, self._since_s, self._fps = self.latest["frames"], clock.unix_s(), fps
+
+
 class PlayedProcesses:
-    """Processes of pipelines, which do as many frames as are planned; see `PipelineProcesses`."""
+    """Processes of pipelines, which do as many frames as they are told; see `PipelineProcesses`."""
 
     def __init__(self, backend):
-        self.backend, self.running = backend, {}
+        self.backend, self.running, self._rates_fps = backend, {}, {}
+
+    def pace(self, rates_fps):
+        self._rates_fps = rates_fps
+        for number, running in self.running.items():
+            for task in set(running.processes.values()):
+                task.go_on(rates_fps.get(number, 0.0))
 
     def carry_out(self, commands, known):
         for command in commands:
-            if not isinstance(command, StopPipeline):
-                number = command.placement.pipeline.id
+            number = None if isinstance(command, StopPipeline) else command.placement.pipeline.id
+            if isinstance(command, ReroutePipeline):
+                self.running[number].placed = command.placement
+            elif number is not None:
                 order = known[number].pipeline.graph.order()
-                task = SimpleNamespace(latest={"frames": 1.0}, culprit=False, died=False, said=None)
+                task = PlayedTask(self._rates_fps.get(number, 0.0))
                 self.running[number] = SimpleNamespace(
                     live=known[number], placed=command.placement, processes=dict.fromkeys(order, task)
                 )
@@ -92,11 +123,13 @@ def told(log, first):
     return found
 
 
-def scenario_of(fails):
+def scenario_of(fails, cores="none"):
     settings = {
         "topology.nodes": 14, "pipelines.0.count": COUNT, "duration_s": 120, "live.budgets_s.place": 60
     }  # fmt: skip
-    scenario = load_scenario("recognition", settings | {"telemetry.lag_s": LAG_S})
+    scenario = load_scenario(
+        "recognition", settings | {"telemetry.lag_s": LAG_S, "reservations.cores": cores}
+    )
     data = held(scenario.spec.model_dump(mode="json", exclude_none=True), "pipelines")
     names = [node.name for node in scenario.topology.nodes]
     timeline = [{"at_s": at_s, "node": names[n], "up": up} for at_s, n, up in fails]
@@ -104,7 +137,7 @@ def scenario_of(fails):
 
 
 def simulated(data, policy):
-    """The log, and when something happened."""
+    """The log, when something happened, and pipelines at the end."""
     with pytest.MonkeyPatch.context() as patched:
         log, moments, step = noted(patched), [], JointClock.step
 
@@ -113,8 +146,8 @@ def simulated(data, policy):
             step(joint, now_s)
 
         patched.setattr(JointClock, "step", step_and_note)
-        run_of(data, SEED, place=policy)
-        return log, sorted(set(moments))
+        _, items = run_of(data, SEED, place=policy)
+        return log, sorted(set(moments)), items["pipelines"]
 
 
 async def live(data, policy, folder, moments, patched):
@@ -147,7 +180,7 @@ async def live(data, policy, folder, moments, patched):
 )
 def test_a_controller_places_pipelines_as_simulated(policy, fails, tmp_path):
     data = scenario_of(fails)
-    log, moments = simulated(data, policy)
+    log, moments, _ = simulated(data, policy)
     with pytest.MonkeyPatch.context() as patched:
         live_log = noted(patched)
         ended = played(live(data, policy, tmp_path, moments, patched))
@@ -157,3 +190,17 @@ def test_a_controller_places_pipelines_as_simulated(policy, fails, tmp_path):
     assert kinds.count("PipelineEnded") == kinds.count("PipelineSubmitted") == len(ended) == COUNT
     said = {what for _, _, commands in before for what, *_ in commands}
     assert "StartPipeline" in said and (not fails or MovePipeline.__name__ in said)
+
+
+def test_pipelines_that_share_cores_do_as_many_frames_as_simulated(tmp_path):
+    data = scenario_of([], cores="used")
+    _, moments, items = simulated(data, "tp")
+    with pytest.MonkeyPatch.context() as patched:
+        ended = played(live(data, "tp", tmp_path, moments, patched))
+    done, expected = (
+        {each.live.pipeline.name: each.frames for each in ended},
+        {e["pipeline"]: e["frames"] for e in items},
+    )
+    assert done == pytest.approx(expected, rel=0.01) and len(done) == COUNT
+    alone_fps = max(each["frames"] / (each["finish_s"] - each["start_s"]) for each in items)
+    assert min(expected.values()) < 0.7 * alone_fps * 25.0  # some wait for cores
