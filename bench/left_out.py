@@ -124,8 +124,11 @@ async def _ready(store: Store) -> None:
 
 
 async def _answers(store: Store, name: str, last: bool) -> bool:
-    """Whether a process is ready, where it is now: it moves when another program has taken its port."""
-    (process,) = (each for each in _wanted(store) if each.name == name)
+    """Whether a process is ready, where it is now: it moves when another program has taken its port, and what
+    scales may want it no longer."""
+    process = next((each for each in _wanted(store) if each.name == name), None)
+    if process is None:
+        return True
     client = http.Client.of_url(process.url)
     try:
         await ask(client, "GET", "/v2/health/ready", patience_s=2.0)

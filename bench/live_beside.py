@@ -1,4 +1,4 @@
-"""The same scenario live and simulated: `python -m bench.live_beside [SCENARIO] --seeds 0:10 --out FILE`
+"""The same scenario live and simulated: `python -m bench.live_beside [SCENARIO] --seeds 0:10 --out FOLDER`
 
 For each seed a live system is started on this machine, the seed's clients bring all its kinds of work for as
 long as the scenario lasts, and the same is simulated with the same policies. Both are read by the same
@@ -13,7 +13,9 @@ functions from records in the same tables. Of each kind of work:
 
 A run counts as *busy* where processes waited for a processor for more than `BUSY` of the time that they could
 have run: then it says more about the machine than about the system. The rule is fixed here, before any result
-is seen, and the line of a busy run says so first; such runs are shown and kept, and left out of the summary.
+is seen, and the line of a busy run says so first. Such runs are shown and kept, and the summary says how many
+of its runs they are. The folder gets `runs.jsonl`, a line for each seed, and `index.md`, the summary of all
+lines there (`--page` writes it anew without a run).
 """
 
 from __future__ import annotations
@@ -40,28 +42,35 @@ from edgewise.runtime.clients.all_work import bring
 from edgewise.runtime.controller.plan import Emulation, deciding, prepare
 
 BUSY = 0.05  # share of the time in which processes could run and waited to
+RUNS = "runs.jsonl"
 LATER_S = 5.0  # after the scenario's end; what ends then counts as not ended, as in the simulation
 SCALES = {"in time": ("points", 100.0), "done": ("points", 100.0), "answered": ("points", 100.0)}
 Figures = dict[str, dict[str, float]]
 
 
 def main() -> None:
-    """Print a line for each kind of work and seed, and at the end the mean differences of quiet runs."""
+    """Print a line for each kind of work and seed, and at the end the mean differences."""
     parser = argparse.ArgumentParser(prog="python -m bench.live_beside", description=__doc__)
     parser.add_argument("scenario", nargs="?", default="campus-small")
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--set", action="append", default=[], help="PATH=VALUE, as edgewise simulate has it")
-    parser.add_argument("--out", type=Path, help="a line of JSON for each seed is added to it")
+    parser.add_argument("--out", type=Path, help="a folder; what is there stays")
+    parser.add_argument("--page", action="store_true", help="write its summary anew, and run nothing")
     chosen = parser.parse_args()
+    if chosen.page:
+        return write_page(chosen.out)
     scenario, rows = load_scenario(chosen.scenario, parsed(chosen.set)), []
     print(f"{edition(scenario)}, {scenario.duration_s:g} s; busy: waited for more than {100 * BUSY:g} %")
     for seed in parse_seeds(chosen.seeds):
         rows.append(row := one(scenario, seed))
         show(row)
         if chosen.out is not None:
-            with chosen.out.open("a") as file:
+            chosen.out.mkdir(parents=True, exist_ok=True)
+            with (chosen.out / RUNS).open("a") as file:
                 file.write(json.dumps(row) + "\n")
-    conclude(rows)
+    print("\n".join(concluded(rows)))
+    if chosen.out is not None:
+        write_page(chosen.out)
 
 
 def one(scenario: Scenario, seed: int) -> dict[str, Any]:
@@ -132,24 +141,57 @@ def pairs(row: Mapping[str, Any]) -> list[tuple[str, str, float, float]]:
     ]
 
 
-def conclude(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Mean differences of quiet runs, with 95 % intervals."""
-    quiet = [row for row in rows if not row["busy"]]
-    print(f"{len(quiet)} of {len(rows)} runs were quiet")
+def concluded(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A table of mean differences, live less simulated, with 95 % intervals."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for row in quiet:
+    for row in rows:
         for work, name, live, simulated in pairs(row):
             found.setdefault((work, name), []).append((live, simulated))
+    lines = ["| work | what | runs | live | simulated | difference |", "|---|---|---|---|---|---|"]
     for (work, name), each in found.items():
         live, simulated = np.array(each).T
-        unit, difference = differing(name, live, simulated)
-        wide = (
-            float(student.ppf(0.975, len(each) - 1)) * difference.std(ddof=1) / len(each) ** 0.5
-            if len(each) > 1
-            else float("nan")
-        )
-        mean = f"{live.mean():12.4f} {simulated.mean():12.4f}"
-        print(f"  {work:10} {name:28} {mean}   {difference.mean():+.2f} ± {wide:.2f} {unit}")
+        unit, differences = differing(name, live, simulated)
+        n = len(each)
+        wide = student.ppf(0.975, n - 1) * differences.std(ddof=1) / n**0.5 if n > 1 else float("nan")
+        said = f"{differences.mean():+.2f} ± {wide:.2f} {unit}"
+        lines.append(f"| {work} | {name} | {n} | {live.mean():.4g} | {simulated.mean():.4g} | {said} |")
+    return lines
+
+
+def write_page(folder: Path) -> None:
+    """The summary of all runs of a folder, and of the quiet ones where there are several."""
+    rows = [json.loads(line) for line in (folder / RUNS).read_text().splitlines()]
+    quiet = [row for row in rows if not row["busy"]]
+    waited = sorted(100.0 * row["waited"] for row in rows)
+    lines = [
+        "# Live beside simulated",
+        "",
+        f"`{rows[0]['scenario']}`, live on one machine and simulated, with the same policies and seeds "
+        f"{rows[0]['seed']} to {rows[-1]['seed']}: `python -m bench.live_beside`. Each kind of work is read "
+        "from records in the same tables. Differences are live less simulated, with the 95 % interval of their "
+        "mean.",
+        "",
+        f"**{len(quiet)} of {len(rows)} runs were quiet.** The rule was fixed before any run: busy is a run "
+        f"whose processes waited for a processor for more than {100 * BUSY:g} % of the time in which they "
+        f"could have run. They waited for {waited[0]:.0f} to {waited[-1]:.0f} %.",
+        "",
+        *concluded(rows),
+    ]
+    if 1 < len(quiet) < len(rows):
+        lines += ["", "## Quiet runs alone", "", *concluded(quiet)]
+    lines += ["", "## Shares, run by run", "", *_run_by_run(rows)]
+    (folder / "index.md").write_text("\n".join(lines) + "\n")
+
+
+def _run_by_run(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    shares = [(work, name) for work, name, _, _ in pairs(rows[0]) if name in SCALES]
+    names = [f"{work}, {name}" for work, name in shares]
+    lines = ["| seed | waited | " + " | ".join(names) + " |", "|---" * (2 + len(names)) + "|"]
+    for row in rows:
+        of = {(work, name): f"{live:.4f}, {sim:.4f}" for work, name, live, sim in pairs(row)}
+        cells = [str(row["seed"]), f"{100 * row['waited']:.0f} %", *(of.get(each, "") for each in shares)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
 
 
 def differing(name: str, live: Any, simulated: Any) -> tuple[str, Any]:
