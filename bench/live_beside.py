@@ -168,7 +168,7 @@ def write_page(folder: Path) -> None:
         "",
         f"`{rows[0]['scenario']}`, live on one machine and simulated, with the same policies and seeds "
         f"{rows[0]['seed']} to {rows[-1]['seed']}: `python -m bench.live_beside`. Each kind of work is read "
-        "from records in the same tables. Differences are live less simulated, with the 95 % interval of their "
+        "from records in the same tables. Differences are live less simulated, with the 95 % interval of the "
         "mean.",
         "",
         f"**{len(quiet)} of {len(rows)} runs were quiet.** The rule was fixed before any run: busy is a run "

@@ -16,7 +16,8 @@ from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import NAMES, QueryClass, build_program, optimise, split_policy
 from edgewise.policies.split.layout import joined, layout_program
 from edgewise.policies.split.program import server_wait_s, servers_wait_s, task_wait_s
-from edgewise.sim.stations.split import poisson_queries, simulate_split
+from edgewise.sim.stations.split import simulate_split
+from edgewise.workloads.queries import poisson_queries
 
 TASKS = (Task("root", 1e9), Task("a", 1e10), Task("b", 1e10), Task("sink", 1e9))
 EDGES = tuple(Edge(*pair, 1.25e6) for pair in (("root", "a"), ("root", "b"), ("a", "sink"), ("b", "sink")))

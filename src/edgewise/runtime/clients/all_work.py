@@ -1,7 +1,6 @@
 """Clients that bring all work of the scenario that is up: what it says comes, at the times that it says.
 
-Streams, requests, pipelines and jobs are those that a simulation with the same seed draws; queries of split
-models are a Poisson process of the same rate. Nodes fail and come back as the timeline says. A job
+All of it is what a simulation with the same seed draws. Nodes fail and come back as the timeline says. A job
 counts seconds, and so stands still while it is suspended.
 """
 
@@ -36,7 +35,6 @@ from edgewise.runtime.clients.traffic import (
     ask_service,
     at_sites,
     measured,
-    poisson_s,
     zeros,
 )
 from edgewise.runtime.controller.graphs import served_graphs
@@ -47,9 +45,9 @@ from edgewise.runtime.reaching import ask, operator, store_of
 from edgewise.workloads.deferrable import jobs_apart
 from edgewise.workloads.generate import BROUGHT, generate_streams
 from edgewise.workloads.pipelines import pipelines_of
+from edgewise.workloads.queries import split_queries
 from edgewise.workloads.services import simulated_services
 
-GRAPH = 2**42  # keys the gaps of its queries apart from others
 QUERY_S = 10.0  # a query of a split model has so long
 OF_LIMIT, START_S = 0.95, 3.0  # a job that runs for longer than it said is ended, its start included
 LATER_S = 60.0
@@ -208,14 +206,12 @@ class _Bringing:
             await ask_service(client, name, headers | stated, body, QUERY_S, loaded)
 
         await self._begin()
-        times = [
-            (at_s, number, graph.name, graph.rate_qps)
-            for g, graph in enumerate(graphs)
-            for number, at_s in enumerate(
-                poisson_s(graph.rate_qps, self.scenario.duration_s, self.seed, GRAPH + g)
-            )
-        ]
-        await asyncio.gather(*(one(*row) for row in times))
+        drawn = split_queries(self.scenario.graphs, self.scenario.duration_s, self.seed)
+        rows = zip(*(column.tolist() for column in drawn), strict=True)
+        coming = [(at_s, number, self.scenario.graphs[g]) for number, (at_s, g) in enumerate(rows)]
+        await asyncio.gather(
+            *(one(at_s, number, each.name, each.rate_qps) for at_s, number, each in coming if each in graphs)
+        )
         self._note_loaded("graphs", loaded)
 
     # pipelines and jobs

@@ -21,7 +21,6 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import held, kernel
-from edgewise.core.keyed import Purpose, uniform
 from edgewise.core.split import SplitPolicy, SplitState, SplitView, book, closed, count_arrival, hear
 from edgewise.core.split.core import (
     MakePlan,
@@ -41,6 +40,7 @@ from edgewise.sim.stations.engine import GraphEngine
 from edgewise.sim.stations.loop import advance_held
 from edgewise.sim.stations.network import GraphClass, Station, StationNetwork
 from edgewise.sim.stations.state import DECISION, DONE, REACHED, GraphTables, StationWorld
+from edgewise.workloads.queries import poisson_queries
 
 
 class SplitNews(NamedTuple):
@@ -171,16 +171,6 @@ class SplitRun:
         """Without the first part of the queries, which met empty servers."""
         first = int(len(self.job) * skip)
         return SplitRun(self.job[first:], self.time_s[first:], self.link_load, self.server_load)
-
-
-def poisson_queries(rates_qps: Sequence[float] | Floats, queries: int, seed: int) -> tuple[Floats, Ints]:
-    """((Q,) times, (Q,) classes) of Poisson arrivals; class j comes at rates_qps[j]."""
-    number = np.arange(queries)
-    rates = np.asarray(rates_qps, dtype=float)
-    gaps = -np.log(uniform(seed, Purpose.ARRIVAL, number, 0)) / rates.sum()
-    bounds = np.cumsum(rates) / rates.sum()
-    job = np.searchsorted(bounds[:-1], uniform(seed, Purpose.ARRIVAL, number, 1))
-    return np.cumsum(gaps), job.astype(np.int64)
 
 
 class SplitWorld:
