@@ -132,7 +132,7 @@ async def _answers(store: Store, name: str, last: bool) -> bool:
     client = http.Client.of_url(process.url)
     try:
         await ask(client, "GET", "/v2/health/ready", patience_s=2.0)
-    except ConnectionError:
+    except (ConnectionError, TimeoutError):
         if last:
             raise
         return False
