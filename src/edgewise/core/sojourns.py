@@ -15,6 +15,8 @@ BINS_PER_DECADE = 20.0
 SHORTEST_S = 1e-5
 # The longest sojourn of each bin, to 12 digits: beyond them machines' powers may differ.
 LONGEST_S = [float(f"{SHORTEST_S * 10.0 ** (b / BINS_PER_DECADE):.12g}") for b in range(DELAY_BINS)]
+# Delays of a whole run are counted in cells, 32 an octave: so many of a delay's 64 bits do not matter there.
+FINE_BITS = 47
 
 
 @dataclass(slots=True)

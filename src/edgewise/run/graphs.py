@@ -22,6 +22,7 @@ from edgewise.run.tables import Columns, Make, Tables, window
 from edgewise.sim.parts.graphs import GraphsPart, shared_network
 from edgewise.sim.stations.split import SplitRun, SplitWorld
 from edgewise.splitting import GraphsToRun, splitting
+from edgewise.workloads.queries import query_count
 
 if TYPE_CHECKING:
     from edgewise.runtime.clients.lived import Lived
@@ -38,12 +39,8 @@ def graphs_to_run(scenario: Scenario) -> GraphsToRun:
     found, telemetry = splitting(scenario), scenario.spec.telemetry
     if found.overload:
         raise ScenarioError(f"nothing can be simulated: {found.overload}")
-    rate_qps = sum(each.rate_qps for each in scenario.graphs)
-    return GraphsToRun(
-        found.program,
-        max(1, round(rate_qps * scenario.duration_s)),
-        telemetry if telemetry.servers else None,
-    )
+    queries = query_count(scenario.graphs, scenario.duration_s)
+    return GraphsToRun(found.program, queries, telemetry if telemetry.servers else None)
 
 
 def planned_once(make: Make) -> Make:

@@ -18,6 +18,7 @@ import numpy as np
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.holders import hold_records
+from edgewise.core.sojourns import FINE_BITS
 from edgewise.core.trust import own_files
 from edgewise.errors import RunError, ScenarioError
 from edgewise.model.scenario import Scenario
@@ -33,7 +34,6 @@ from edgewise.run.streams import lived_streams
 from edgewise.run.tables import Columns, Tables, table
 from edgewise.runtime import clock
 from edgewise.runtime.clients.lived import Lived, lived
-from edgewise.runtime.gateway.tally import CELL_BITS
 from edgewise.runtime.reaching import store_of
 from edgewise.runtime.records import Window
 from edgewise.runtime.store import DATABASE
@@ -161,7 +161,7 @@ def _delays(scenario: Scenario, seen: Lived) -> Columns:
         for name, cell, answers in _cells(window, others):
             count[name, cell] = count.get((name, cell), 0) + answers
     keys = sorted(count)
-    ends_s = (np.array([(cell, cell + 1) for _, cell in keys], dtype=np.int64) << CELL_BITS).view(np.float64)
+    ends_s = (np.array([(cell, cell + 1) for _, cell in keys], dtype=np.int64) << FINE_BITS).view(np.float64)
     low_s, high_s = ends_s.reshape(-1, 2).T
     return {
         "application": [name for name, _ in keys],

@@ -7,12 +7,12 @@ down, so what is lost with this process is what came since. Forbidden here: cloc
 import struct
 from typing import NamedTuple
 
+from edgewise.core.sojourns import FINE_BITS
 from edgewise.runtime.records import COUNTS, Window
 
 MOST, OTHERS = 100, "(others)"  # applications of a window that are told apart, and what all others are called
 KEPT = 8  # windows in which late answers still count; those of older ones count in the oldest of these
 UNWRITTEN = 64  # windows that are kept where nobody writes them down
-CELL_BITS = 47  # of a delay's 64 bits that a cell does not look at, as `sim.streams.telemetry.FINE_BITS`
 _PLACE = {name: k for k, name in enumerate(COUNTS)}
 _AS_FLOAT, _AS_INT = struct.Struct("<d"), struct.Struct("<q")
 
@@ -25,7 +25,7 @@ class _Counts(NamedTuple):
 def cell_of(delay_s: float) -> int:
     """Cell of a delay, of which the longest is 3 % longer than the shortest."""
     bits: int = _AS_INT.unpack(_AS_FLOAT.pack(delay_s))[0]
-    return bits >> CELL_BITS
+    return bits >> FINE_BITS
 
 
 class StreamTally:

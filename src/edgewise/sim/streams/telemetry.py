@@ -12,7 +12,7 @@ import numpy as np
 from edgewise.arrays import Floats
 from edgewise.core.compiled import kernel
 from edgewise.core.dispatch.views import DispatchView
-from edgewise.core.sojourns import DELAY_BINS
+from edgewise.core.sojourns import DELAY_BINS, FINE_BITS
 from edgewise.core.telemetry import LONGEST_S
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ _STARTS_S = (np.arange(FIRST_CELL, (LONGEST_S[-1].view(np.int64) >> CELL_BITS) +
     np.float64
 )
 LOWER_BIN = np.searchsorted(LONGEST_S, _STARTS_S)  # of a cell
-# The same with one bit more, 32 an octave, for what is counted over a whole run.
-FINE_BITS = 47
+# The same with one bit more, for what is counted over a whole run.
 FIRST_FINE = int(LONGEST_S[0].view(np.int64) >> FINE_BITS)
 DELAY_CELLS = int(LONGEST_S[-1].view(np.int64) >> FINE_BITS) - FIRST_FINE + 1
 # (DELAY_CELLS + 1,) delays at which cells begin and end.
