@@ -129,6 +129,9 @@ def observe_of(policy: object) -> Callable[[DispatchView], None] | None:
     return policy.observe if isinstance(policy, Observes) else None
 
 
+SHOWN: tuple[Shown, ...] = (tick_of, observe_of)
+
+
 def check(who: str, decision: str, policy: object) -> None:
     """See that all hooks of a policy are called.
 

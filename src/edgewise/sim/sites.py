@@ -126,6 +126,7 @@ class SiteSimulation(Simulation):
         """See `Simulation.finish`."""
         for core in self.cores[1:]:
             core.validate()
+        self._count_windows()
         return super().finish()
 
     def measured_requests(self, now_s: float, load_qps: Floats) -> None:
@@ -150,12 +151,8 @@ class SiteSimulation(Simulation):
         scores = self._scores(time_s)
         loop = self._loop_of(len(scores))
         while True:
-            start = self._played
-            what = (scores, self._site, self._events, start, *where, given)
+            what = (scores, self._site, self._events, self._played, *where, given)
             why, self._played = loop(*what)
-            if self._played > start:
-                opened = self._events.kind[start : self._played] == OPEN
-                self._note(0, self._events.time_s[start : self._played][opened])
             written, given = self._read(), UNDECIDED
             if why == PLAYED:
                 return
@@ -243,14 +240,21 @@ class SiteSimulation(Simulation):
     def _carry(self, time_s: Any, what: Any) -> None:
         """Let streams send to where they were bound; what they have sent goes where it went."""
         begun = 0
-        for row, kind in ((1, BOUND), (2, REFUSED)):
-            self._note(row, time_s[what[0] == kind])
         for k in [*np.flatnonzero(what[0] == LEFT).tolist(), time_s.size]:
             self._take_up(time_s[begun:k], what[:, begun:k])
             if k < time_s.size:
                 self.carrier.advance(float(time_s[k]))
                 self.carrier.move(int(what[2, k]), int(self.bound[what[2, k]]), float(time_s[k]))
             begun = k + 1
+
+    def _count_windows(self) -> None:
+        """Count in its window what the loop has done: streams opened, bound and refused."""
+        opened = self._events.kind[: self._played] == OPEN
+        self._note(0, self._events.time_s[: self._played][opened])
+        if played := [said.played for said in self.log if said.played]:
+            time_s, kind, _, worker, _ = map(np.concatenate, zip(*played, strict=True))
+            self._note(1, time_s[(kind == OPEN) & (worker >= 0)])
+            self._note(2, time_s[(kind == OPEN) & (worker < 0)])
 
     def _note(self, row: int, time_s: Floats) -> None:
         """Count in its window what happened at each of some times."""

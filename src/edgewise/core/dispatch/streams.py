@@ -117,6 +117,7 @@ class DispatchCore:
         """
         self.policy, self._suspended = begin(policy, *self.given), False
         self._score, self._ages = score_of(policy), policy if isinstance(policy, hooks.Ages) else None
+        self._listens = {hook: hook(self.policy) for hook in hooks.SHOWN}
         self.guard = guard or self.guard
         self._fallback.reset(self.world, Key(self.seed))
 
@@ -332,7 +333,7 @@ class DispatchCore:
 
     def _show(self, hook: hooks.Shown, with_bound: bool = False) -> None:
         """Show the policy the view, where it has the hook; the fallback decides when that fails."""
-        if (listen := hook(self.policy)) is not None:
+        if (listen := self._listens[hook]) is not None:
             view = self.view(with_bound)
             self._suspended |= not self.guard.tell(lambda: listen(view))
         if (shadow := self.shadow) is not None and (heed := hook(shadow.policy)) is not None:
