@@ -175,6 +175,10 @@ def write_page(folder: Path) -> None:
         f"whose processes waited for a processor for more than {100 * BUSY:g} % of the time in which they "
         f"could have run. They waited for {waited[0]:.0f} to {waited[-1]:.0f} %.",
         "",
+        f"A live run is looked at until {LATER_S:g} s after its end, while a simulation goes on until its "
+        "last pipeline has ended: those that come late have fewer frames live. Networks of split queries "
+        "really run live, on this machine's processors; simulated nodes have the speed that the scenario says.",
+        "",
         *concluded(rows),
     ]
     if 1 < len(quiet) < len(rows):
