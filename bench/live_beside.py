@@ -177,7 +177,7 @@ def write_page(folder: Path) -> None:
         "",
         f"A live run is looked at until {LATER_S:g} s after its end, while a simulation goes on until its "
         "last pipeline has ended: those that come late have fewer frames live. Networks of split queries "
-        "really run live, on this machine's processors; simulated nodes have the speed that the scenario says.",
+        "really run live, on this machine; simulated nodes have the speed that the scenario says.",
         "",
         *concluded(rows),
     ]
