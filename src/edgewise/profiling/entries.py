@@ -1,4 +1,8 @@
-"""Write what was measured into a catalog file, and leave the rest of the file as it is."""
+"""Write what was measured into a catalog file, and leave the rest of the file as it is.
+
+Not by ruamel.yaml: up to 0.19.1 it writes `- n: 2 b: 3`, which nobody can read, for an entry that is put
+behind `- {n: 1, b: 2}  # why` in a list whose key has a comment, too. Texts are edited at marks of PyYAML.
+"""
 
 import tempfile
 from collections.abc import Mapping
