@@ -272,9 +272,8 @@ def page(registry: CollectorRegistry) -> Response:
     )
 
 
-PERIOD_S = (
-    0.25  # of gateways and workers, many of which share a machine: more often took a third of an idle worker
-)
+# Of gateways and workers, many of which share a machine: 0.02 was a third of an idle worker.
+OWN_PERIOD_S = 0.25
 CLOSELY_S, KEPT = 0.02, 30_000  # of who measures others
 LATE_S = 0.02  # 95 of 100 wake-ups of an idle machine come within a thousandth of a second
 # Above these a measurement says more about the machine than about a policy: the demo's shares were within
@@ -292,7 +291,7 @@ class Lag:
     """
 
     def __init__(
-        self, name: str, registry: CollectorRegistry | None = None, period_s: float = PERIOD_S
+        self, name: str, registry: CollectorRegistry | None = None, period_s: float = OWN_PERIOD_S
     ) -> None:
         what = "How late the event loop came to what was due."
         (self._lag,) = histograms(
