@@ -69,7 +69,7 @@ class LocalBackend:
         return handle_of(number)
 
     def alive(self, handle: str) -> bool:
-        """See `Backend`; the controller asks of each process twenty times a second, and /proc is slow."""
+        """See `Backend`; the controller asks of each process fifty times a second, and /proc is slow."""
         number, end = int(handle.split(":")[0]), self._ends.get(handle)
         if end is not None and not _readable(end):
             return True

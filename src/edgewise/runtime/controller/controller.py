@@ -158,7 +158,7 @@ class Controller:
         elif clock.monotonic_s() - self._asked_s[handle] > GRACE_S:
             self.backend.stop(handle, force=True)
 
-    async def keep(self, period_s: float = 0.05) -> None:
+    async def keep(self, period_s: float = 0.02) -> None:
         """Reconcile until everything that is to end has ended."""
         while True:
             self.reconcile()
