@@ -43,7 +43,7 @@ from edgewise.runtime.controller.plan import Emulation, deciding, prepare
 
 BUSY = 0.05  # share of the time in which processes could run and waited to
 RUNS = "runs.jsonl"
-LATER_S = 5.0  # after the scenario's end; what ends then counts as not ended, as in the simulation
+LATER_S = 5.0  # after the scenario's end, for pipelines and jobs to end
 SCALES = {"in time": ("points", 100.0), "done": ("points", 100.0), "answered": ("points", 100.0)}
 Figures = dict[str, dict[str, float]]
 

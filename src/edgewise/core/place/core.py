@@ -194,9 +194,11 @@ class PlaceCore:
 
     def rates_fps(self) -> dict[int, float]:
         """Frames per second of each pipeline that runs, at the cores and bandwidth that it has now."""
+        return {p.pipeline.id: fps for p, fps in self._rated()}
+
+    def _rated(self) -> Iterator[tuple[Placement, float]]:
         placed = self._in_force()
-        rates = throughput(self.network, placed).tolist()
-        return {p.pipeline.id: fps for p, fps in zip(placed, rates, strict=True)}
+        return zip(placed, throughput(self.network, placed).tolist(), strict=True)
 
     def flows_bps(self) -> Floats:
         """(2, L) what flows have of each link, towards its second node and towards its first."""
@@ -348,8 +350,8 @@ class PlaceCore:
 
     def _uses(self) -> Iterator[Reservation]:
         """Cores that each pipeline that runs uses of each node."""
-        placed, network = self._in_force(), self.network
-        for p, fps in zip(placed, throughput(network, placed).tolist(), strict=True):
+        network = self.network
+        for p, fps in self._rated():
             cores = p.pipeline.work_ops * fps * network.task_cores[p.node] / network.speed_ops[p.node]
             for node, used_cores in enumerate(np.bincount(p.node, cores).tolist()):
                 if used_cores > 0.0:
