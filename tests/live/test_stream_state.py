@@ -14,6 +14,7 @@ from edgewise import policies
 from edgewise.core.place.core import ENOUGH_FRAMES
 from edgewise.model.pipelines import Network, Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.runtime.pipelines import meta
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.meta import FlowStatus, LinkStatus, MetaStore, NodeStatus, TaskStatus
 from edgewise.runtime.pipelines.session import PipelineSession, open_backend
@@ -85,10 +86,22 @@ def killed(tmp_path):
             lambda: [link.up for link in store.seen(LinkStatus)] == [False, True, True],
             "the cut link is not kept",
         )
+        wait_until(lambda: any(node.busy > 0.1 for node in store.seen(NodeStatus)), "no work is seen")
     finally:
         manager.send_signal(signal.SIGKILL)
         manager.wait()
     return store
+
+
+def test_the_network_is_known_before_anything_was_seen_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(meta, "WATCH_S", LIMIT_S)
+    store = MetaStore(tmp_path / "streams.db")
+    with PipelineSession(
+        open_backend("local", network()), policies.load("place", "otfa"), meta=store
+    ) as session:
+        session.submit([live_pipeline(tmp_path)])
+        assert not store.seen(TaskStatus)
+        assert store.network().names == network().names and len(store.unfinished()) == 1
 
 
 def test_a_killed_session_is_taken_up_with_what_it_had_measured(killed):
@@ -148,8 +161,8 @@ MOODS = (
 
 def test_a_policy_that_fails_leaves_what_runs_as_it_is_and_that_is_said(tmp_path, caplog):
     policy = Moody()
-    meta, bed = MetaStore(tmp_path / "state.sqlite"), open_backend("local", network())
-    with PipelineSession(bed, policy, meta=meta, patience_s=0.5) as session:
+    store, bed = MetaStore(tmp_path / "state.sqlite"), open_backend("local", network())
+    with PipelineSession(bed, policy, meta=store, patience_s=0.5) as session:
         session.submit([live_pipeline(tmp_path)])
         (watch,) = session.running.values()
         processes, planned_bps = dict(watch.processes), watch.placed.bandwidth_bps.tolist()
@@ -162,7 +175,7 @@ def test_a_policy_that_fails_leaves_what_runs_as_it_is_and_that_is_said(tmp_path
             assert watch.placed.bandwidth_bps.tolist() == planned_bps
         (rates,) = session.measure(1.0, settle_s=0.5)
         assert rates.measured_fps > 0.4 / SLOW_S  # it goes on when the link does
-    (overrun,) = (row for row in meta.faults() if row.waited_s)
+    (overrun,) = (row for row in store.faults() if row.waited_s)
     assert (overrun.decision, overrun.policy, overrun.waited_s) == ("place", "moody", 0.5)
     assert overrun.instead == "what runs goes on as it is"
 

@@ -216,11 +216,10 @@ class Monitor:
         tasks, flows, busy = self._work(pipelines)
         store.put([*tasks, *flows], forget=[FlowStatus])
         try:
-            rate = self._link_bps()
+            rate_bps = self._link_bps()
         except RunError:  # the bed is being changed, or taken down
             return
-        links = [link_status(self._session, link, bps) for link, bps in enumerate(rate.tolist())]
-        store.put([*self._nodes(pipelines, busy), *links], forget=[NodeStatus, LinkStatus])
+        put_network(store, self._session, busy, rate_bps)
 
     def _work(
         self, pipelines: list[tuple[int, RunningPipeline]]
@@ -256,17 +255,20 @@ class Monitor:
         self._carried = now_s, carried
         return np.asarray(8.0 * (carried - before) / max(now_s - before_s, PERIOD_S))
 
-    def _nodes(self, pipelines: list[tuple[int, RunningPipeline]], busy: Floats) -> list[NodeStatus]:
-        network = self._session.core.network
-        free = self._session.core.free_memory_bytes()
-        count = np.zeros(len(network.names), dtype=np.int64)
-        for _, pipeline in pipelines:
-            np.add.at(count, pipeline.placed.node, 1)
-        rows = (network.names, network.speed_ops, network.memory_bytes, free, count, busy)
-        return [
-            NodeStatus(name, float(speed), float(memory), float(left), int(tasks), float(use), clock.unix_s())
-            for name, speed, memory, left, tasks, use in zip(*rows, strict=True)
-        ]
+
+def put_network(store: MetaStore, session: "PipelineSession", busy: Floats, rate_bps: Floats) -> None:
+    """All nodes and links as the session has them now: (N,) tasks that work, (L,) what the wires carry."""
+    network, free = session.core.network, session.core.free_memory_bytes()
+    count = np.zeros(len(network.names), dtype=np.int64)
+    for pipeline in list(session.running.values()):
+        np.add.at(count, pipeline.placed.node, 1)
+    rows = (network.names, network.speed_ops, network.memory_bytes, free, count, busy)
+    nodes = [
+        NodeStatus(name, float(speed), float(memory), float(left), int(tasks), float(use), clock.unix_s())
+        for name, speed, memory, left, tasks, use in zip(*rows, strict=True)
+    ]
+    links = [link_status(session, link, bps) for link, bps in enumerate(rate_bps.tolist())]
+    store.put([*nodes, *links], forget=[NodeStatus, LinkStatus])
 
 
 def link_status(session: "PipelineSession", link: int, rate_bps: float) -> LinkStatus:

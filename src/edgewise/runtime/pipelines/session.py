@@ -12,6 +12,8 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from edgewise.core.guard import Guard
 from edgewise.core.place import (
     BandwidthChanged,
@@ -49,6 +51,7 @@ from edgewise.runtime.pipelines.meta import (
     Monitor,
     TaskStatus,
     link_status,
+    put_network,
 )
 from edgewise.runtime.pipelines.task import PERIOD_S
 from edgewise.runtime.states import ENDED, RUNNING, WAITING
@@ -129,6 +132,9 @@ class PipelineSession:
             ScenarioError: a pipeline's source is no node.
             RunError: a task cannot start.
         """
+        if self.meta is not None:  # whoever takes them up finds where they ran, killed however early
+            network = self.backend.network
+            put_network(self.meta, self, np.zeros(len(network.names)), np.zeros(len(network.ends)))
         for live in pipelines:
             self.backend.network.node(live.pipeline.source)  # refused before it is kept
             self._add(len(self._known) if self.meta is None else self.meta.add(live), live)
