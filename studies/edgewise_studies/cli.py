@@ -121,17 +121,24 @@ def freeze(
     scenario: Annotated[
         str, typer.Argument(help="A scenario file, the name of a shipped one, or a reproduction.")
     ],
+    look: Annotated[
+        bool, typer.Option("--look", help="Of a reproduction, what its next look will ask, and its seeds.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Fix a scenario, or the setting of a reproduction, for good, before anything is tuned on it."""
     from edgewise_studies import (
         frozen,
+        looks as looks_of,
         papers as papers,  # registers what ships
         run as runs,
     )
 
-    what = runs.registered().get(scenario)
-    if what is not None and what.setting is not None:
+    what = runs.find(scenario) if look else runs.registered().get(scenario)
+    if what is not None and look:
+        name = looks_of.frozen_as(what)
+        digest = frozen.freeze_setting(name, looks_of.predicates(what), results_folder())
+    elif what is not None and what.setting is not None:
         digest = frozen.freeze_setting(what.frozen_as, what.setting(), results_folder())
         name = what.frozen_as
     else:

@@ -33,7 +33,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.report import style
 from edgewise.report.statistics import best_baseline, mean_interval
 from edgewise.report.style import legend_below, new_axes
-from edgewise.seeds import TEST, kind_of, only_validation_seeds
+from edgewise.seeds import kind_of, only_validation_seeds
 from edgewise_studies.claims import Claim, Criterion, Finding, Method, Report, Setting, Status
 from edgewise_studies.frozen import (
     append_look,
@@ -45,6 +45,7 @@ from edgewise_studies.frozen import (
     knows_frozen,
     sha256,
 )
+from edgewise_studies.looks import USED_UP, check_unseen, test_range
 from edgewise_studies.twins import as_published
 
 Progress = Callable[[str], None]
@@ -65,6 +66,7 @@ class Reproduction:
         withdrawn: id → why, of what once was a claim and is none: results on test seeds still have it.
         trained: ids of the claims that need training runs, which lie in docs/results and not in a wheel.
         seeds: how many test seeds a full and a quick run use.
+        look: number of the complete look that is next, or was last; each has seeds of its own.
         setting: JSON of what is frozen as scenarios are; None where scenarios say everything.
         frozen_as: its name among what is frozen.
         needs: a package that a full run cannot do without, as torch.
@@ -81,6 +83,7 @@ class Reproduction:
     withdrawn: Mapping[str, str] = field(default_factory=dict)
     trained: Collection[str] = ()
     seeds: tuple[int, int] = (20, 5)
+    look: int = 2
     setting: Callable[[], str] | None = None
     frozen_as: str = ""
     needs: str = ""
@@ -95,8 +98,8 @@ class Reproduction:
                 )
 
     def test_seeds(self, quick: bool) -> range:
-        """The first seeds of the test range."""
-        return TEST[: self.seeds[quick]]
+        """Those of the look; a quick run tries things out, so it takes those that are used up."""
+        return test_range(self.name, USED_UP if quick else self.look)[: self.seeds[quick]]
 
     def method(self, id: str) -> Method:
         """Whose method a claim is about."""
@@ -284,13 +287,15 @@ def carry_out(
         step: told what goes on.
         jobs: so many processes; the claims are the same for any number.
     Raises:
-        EdgewiseError: no such reproduction, training runs or a package that it needs are missing, or what it
-            raises.
+        EdgewiseError: no such reproduction, training runs or a package that it needs are missing, it is to
+            be published and its predicates are not frozen or its seeds were looked at, or what it raises.
     """
     what = find(name)
     if what.needs and not quick and find_spec(what.needs) is None:
         fix = "pip install 'edgewise-studies[learn]', or give --quick, which leaves out what is trained"
         raise EdgewiseError(f"reproduce {name}: a full run cannot import {what.needs}: {fix}")
+    if looks is not None and looks.resolve() == results.resolve() and seeds is None and not quick:
+        check_unseen(what, results)
     training = _training(what, results, evidence, quick)
     chosen = tuple(what.test_seeds(quick) if seeds is None else seeds)
     made_by = code(checkout())  # before the run: what was read is what runs

@@ -50,8 +50,24 @@ def test_no_winner_is_how_far_the_nearest_policy_is_from_winning_everywhere():
         PAPER[0]: [figures(0.9, 0.6)],
         PAPER[1]: [figures(0.7, 0.8)],
     }
-    assert aset.no_winner(found) == pytest.approx([0.2])
-    assert aset.no_winner(found | {PAPER[2]: [figures(0.9, 0.8)]}) == pytest.approx([0.0])
+    weak = aset.weakest(found)
+    assert (weak[PAPER[0]], weak[PAPER[1]]) == (("b", PAPER[1]), ("a", PAPER[0]))
+    assert aset.no_winner(found, weak) == pytest.approx([0.2])
+    both = found | {PAPER[2]: [figures(0.9, 0.8)]}  # wins everywhere
+    assert aset.no_winner(both, aset.weakest(both)) == pytest.approx([0.0])
+
+
+def test_noise_alone_makes_no_policy_weak():
+    """Seven policies that are alike: each is behind somewhere on every seed, which says nothing."""
+    draw = np.random.default_rng(3)
+
+    def alike(count):
+        apps = [{f"app {a}": float(draw.normal(0.8, 0.03)) for a in range(10)} for _ in range(count)]
+        return [aset.Figures(np.zeros(3), np.zeros(1), each) for each in apps]
+
+    weak = aset.weakest({name: alike(2) for name in PAPER})
+    gaps = aset.no_winner({name: alike(20) for name in PAPER}, weak)
+    assert gaps.mean() < 0.0  # the nearest of seven, and none of them is behind
 
 
 @pytest.mark.parametrize(

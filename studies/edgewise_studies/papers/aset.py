@@ -38,9 +38,13 @@ CHIEF = ("least-loaded-feasible", "slack-aware", "aset", "lookahead")  # with th
 RATES = (20, 40, 80, 100)  # clients per minute, besides 60
 PATTERNS = ("full-edge-burst", "full-edge-steady")
 SCARCE = {"scarce": "full-edge-scarce", "scarce-burst": "full-edge-scarce-burst"}  # by ids of claims
+FIELD_IDS = {
+    "full-edge": "beyond-field",
+    **{name: f"beyond-field-{name.removeprefix('full-edge-')}" for name in ("co-dc-cloud", *PATTERNS)},
+}
 POINT = 0.01
 ANSWERED = "queries answered in time"  # a label
-VALIDATED = VALIDATION[:2]  # for choices among the load balancers of the field
+VALIDATED = VALIDATION[:2]  # for choices: a load balancer of the field, the weak spot of a static policy
 FEW = 2  # seeds of the policies that only figures show
 
 
@@ -151,18 +155,31 @@ def fewer_failures(found: Mapping[str, Sequence[Figures]], rival: str) -> Floats
     return fewer
 
 
-def no_winner(found: Mapping[str, Sequence[Figures]]) -> Floats:
+def weakest(validated: Mapping[str, Sequence[Figures]]) -> dict[str, tuple[str, str]]:
+    """Of each of the paper's static policies the application that it serves worst against the best, and whose
+    that best is: by means over validation seeds, since on the very seeds of a claim noise alone finds one."""
+    apps = sorted(set.intersection(*(set(one.applications) for each in validated.values() for one in each)))
+    mean = {
+        (name, app): float(np.mean([one.applications[app] for one in validated[name]]))
+        for name in PAPER
+        for app in apps
+    }
+    best = {app: max(PAPER, key=lambda name: mean[name, app]) for app in apps}
+    worst = {name: max(apps, key=lambda app: mean[best[app], app] - mean[name, app]) for name in PAPER}
+    return {name: (app, best[app]) for name, app in worst.items()}
+
+
+def no_winner(found: Mapping[str, Sequence[Figures]], weak: Mapping[str, tuple[str, str]]) -> Floats:
     """(seeds,) how far the static policy that comes nearest to winning every application is from it.
 
-    min over policies of max over applications of (best success of the application - its own)
+    min over policies of (success of another one in the application where this one is weakest - its own)
     """
-    gaps = []
-    for k in range(len(found[PAPER[0]])):
-        each = [found[name][k].applications for name in PAPER]
-        apps = set.intersection(*(set(one) for one in each))
-        best = {app: max(one[app] for one in each) for app in apps}
-        gaps.append(min(max(best[app] - one[app] for app in apps) for one in each))
-    return np.array(gaps)
+
+    def success_in(name: str, app: str) -> Floats:
+        return np.array([one.applications.get(app, np.nan) for one in found[name]])
+
+    gaps = [success_in(best, app) - success_in(name, app) for name, (app, best) in weak.items()]
+    return np.asarray(np.nanmin(gaps, axis=0))
 
 
 _CLAIMS = {
@@ -171,13 +188,19 @@ _CLAIMS = {
     "a3-co-dc-cloud": "A3: co-dc-cloud, λ = 60: ASET is at least a point above the best static policy",
     "a4-full-edge": "A4: full-edge, λ = 60: ASET is at least a point above the best static policy",
     "a4-fails": "A4: full-edge: ASET fails a point fewer than the best static policy, not by rejecting more",
-    **{f"a4-rate-{rate}": f"A4: full-edge, λ = {rate}: ASET is not below the best static" for rate in RATES},
+    **{
+        f"a4-rate-{rate}": f"A4: full-edge, λ = {rate}: ASET is a point above the best static"
+        for rate in RATES
+    },
     **{f"a5-{name.split('-')[-1]}": f"A5: {name}: ASET is at least a point above" for name in PATTERNS},
     "a6-switch-time": "A6: 95 % of ASET's choices take a tenth of the time between streams or less (CPU)",
     "a7-plateau": "A7: the last ten training episodes (of < 100) do as well as the ten before, ± 2 points",
     **{f"a8-{id}": f"A8: {name}: ASET is a point above every static policy" for id, name in SCARCE.items()},
     "beyond-strongest": "full-edge: ASET is a point above least-loaded-feasible, which is not in the paper",
-    "beyond-field": "full-edge: ASET is a point above power of two, least request and a threshold of streams",
+    **{
+        id: f"{name}: ASET is a point above power of two, least request and a threshold of streams"
+        for name, id in FIELD_IDS.items()
+    },
     "beyond-slack": "full-edge: slack-aware, a static policy of ours, is a point above least-loaded-feasible",
     "beyond-lookahead": "full-edge: lookahead is a point above ASET",
     "beyond-switching": "full-edge: lookahead is a point above slack-aware, the best of its candidates alone",
@@ -217,8 +240,10 @@ def _full_edge(run: Run, runs: Runs) -> None:
     scenario, rival = run.scenario("full-edge"), rival_of(run, "full-edge")
     found = runs.of(scenario, (*PAPER, *CHIEF) if run.quick else EVERY)
     if not run.quick:
-        found |= _field(run, runs, scenario, found)
-    run.claim("a1-no-static-wins-all", measured(no_winner(found)), at_least(POINT))
+        found |= _field(run, runs, scenario, found, "beyond-field")
+    weak = weakest(runs.of(scenario, PAPER, VALIDATED))
+    detail = "; ".join(f"{name}: {app}, by {best}" for name, (app, best) in weak.items())
+    run.claim("a1-no-static-wins-all", measured(no_winner(found, weak), detail), at_least(POINT))
     run.claim("a4-full-edge", compared(against(found, "aset", rival)), better_by(POINT))
     run.claim("a4-fails", measured(fewer_failures(found, rival)), better_by(POINT))
     for id, policy, other in (
@@ -237,10 +262,10 @@ def _full_edge(run: Run, runs: Runs) -> None:
 
 
 def _field(
-    run: Run, runs: Runs, scenario: Scenario, found: Mapping[str, Sequence[Figures]]
+    run: Run, runs: Runs, scenario: Scenario, found: Mapping[str, Sequence[Figures]], id: str
 ) -> dict[str, list[Figures]]:
     """Load balancers of the field, with the threshold that validation seeds favour; ASET against the best."""
-    run.step("full-edge, load balancers of the field")
+    run.step(f"{scenario.name}, load balancers of the field")
     scores = success(runs.of(scenario, field_rules.FIELD, VALIDATED))
     thresholds = {name: scores[name] for name in scores if name.startswith("stream-threshold")}
     chosen = [name for name in scores if name not in thresholds] + [run.rival(thresholds, VALIDATED)]
@@ -248,7 +273,7 @@ def _field(
     rival = run.rival({name: scores[name] for name in chosen}, VALIDATED)
     detail = ", ".join(f"{name} {100 * float(values.mean()):.1f}" for name, values in success(field).items())
     row = against({**found, **field}, "aset", rival)
-    run.claim("beyond-field", compared(row, detail), better_by(POINT))
+    run.claim(id, compared(row, detail), better_by(POINT))
     return field
 
 
@@ -285,6 +310,8 @@ def _elsewhere(run: Run, runs: Runs) -> None:
         scenario, rival = run.scenario(name), rival_of(run, topology)
         found, steady = runs.chief(scenario, rival), name == topology
         run.claim(id, compared(against(found, "aset", rival)), criterion)
+        if criterion is ahead:
+            found |= _field(run, runs, scenario, found, FIELD_IDS[name])
         title = f"{name}, λ = 60" if steady else name
         run.figure(id if steady else f"a5-{name}", over_time(found, scenario, None, title))
 
@@ -295,7 +322,7 @@ def _rates(run: Run, runs: Runs) -> None:
         run.step(f"full-edge, λ = {rate}")
         scenario = as_published("full-edge", {"streams.arrivals.clients_per_min": float(rate)})
         found = runs.chief(scenario, rival)
-        run.claim(f"a4-rate-{rate}", compared(against(found, "aset", rival)), at_least(0.0))
+        run.claim(f"a4-rate-{rate}", compared(against(found, "aset", rival)), better_by(POINT))
         for name, values in success(found).items():
             curves.setdefault(name, []).append(float(values.mean()))
     with chart(

@@ -40,7 +40,7 @@ STRONG_BASELINES = (("flow", "gsp-ss"), ("flow", "marginal"), ("greedy", "margin
 VALIDATED = VALIDATION[:8]
 
 CLAIMS = {
-    "learns": "K1: with the paper's networks, the throughput rate grows on each of P1-P4 (least gain)",
+    "learns": "K1: with the paper's networks, the rate grows by a point on each of P1-P4 (least gain)",
     "gap": "K1: after training, the rates on P1-P4 lie within 4.5 % of each other",
     "frames-raw": "K1: P4 takes at least 1.2 times the frames of P1-P3 (mean) until the rate settles (ratio)",
     "dispatch-delay": "K2: edgewise (evolved): a site's decision takes at most 1 ms (paper: about 10 ms)",

@@ -49,6 +49,7 @@ BASELINES = (
 OURS = ("nona", "nona-queues", "nona-free")
 QUEUED = ("nona-queues", "nona-free")  # their formula knows servers and bursts
 NOISE = 1.01  # a ratio up to this counts as equal
+BISECTIONS = 8  # steps of a capacity: 0.4 points of load
 DELAYS = (1.02, 1.2)  # times the time of a whole query alone: at which delay capacity is compared
 LIGHT = 0.3  # load at which splitting has room
 QUICK_LOADS, QUICK_WORKLOADS = (0.1, LIGHT, 0.5, 0.9), ("gpt2",)  # the fewest queries
@@ -147,11 +148,11 @@ class Study:
         """The load at which a policy does worst against the best baseline."""
         return max(loads, key=lambda load: float(self.ratios(policy, load).mean()))
 
-    def capacity(self, policy: str, seed: int, delay: float, steps: int = 6) -> float:
+    def capacity(self, policy: str, seed: int, delay: float) -> float:
         """Largest load with a mean of at most `delay` times that of a whole query alone (bisection)."""
         alone_s = mean_work_s(program_of(self.name, 0.5))
         low, high = 0.0, 1.0
-        for _ in range(steps):
+        for _ in range(BISECTIONS):
             middle = (low + high) / 2
             if (policy, middle, seed) not in self.probed:
                 found = self.simulate(policy, middle, [seed], self.queries // 2)[0]
@@ -188,7 +189,7 @@ def n1_capacity(run: Run, study: Study) -> None:
         )
         detail = f"gain over whole-least-loaded: to load {ours.mean():.3f} instead of {theirs.mean():.3f}"
         id = f"n1-capacity-{study.name}-{round(100 * delay)}"
-        run.claim(id, measured(ours / np.maximum(theirs, 1 / 64), detail), at_least(1 / NOISE))
+        run.claim(id, measured(ours / np.maximum(theirs, 0.5**BISECTIONS), detail), at_least(NOISE))
 
 
 def saturation(workload: str, ours_s: float) -> tuple[float, float, str]:
@@ -297,18 +298,17 @@ def n3(run: Run, study: Study, loads: Sequence[float]) -> None:
 
 def n4(run: Run) -> None:
     """Every model and the mix: size and time."""
-    slowest, gap, words = 0.0, 0.0, []
+    slowest, words = 0.0, []
     for name in SETTING["workloads"]:
         program = program_of(name, 0.5)
         optimise(program)  # compiled by now
         began = time.perf_counter()
-        plan = optimise(program)
+        optimise(program)
         took = time.perf_counter() - began
-        slowest, gap = max(slowest, took), max(gap, plan.gap)
+        slowest = max(slowest, took)
         tasks = sum(len(job.graph.tasks) for job in program.classes)
         words.append(f"{name}: {tasks} tasks, {program.variables} probabilities, {1e3 * took:.1f} ms")
     run.claim("n4-seconds", exact(slowest, "; ".join(words)), at_most(1.0))
-    run.claim("n4-gap", exact(gap, "largest certified gap"), at_most(1.0001e-4))
 
 
 _NAMES = tuple(SETTING["workloads"])
@@ -328,7 +328,7 @@ _CLAIMS = (
     | {f"n1-tail-{n}": f"{n}: its 99 % quantile at load {LIGHT} is no longer" for n in _NAMES}
     | {f"n1-greedy-{n}": f"{n}: earliest-finish is more than 1 % slower at load 0.5" for n in _NAMES}
     | {
-        f"n1-capacity-{n}-{round(100 * delay)}": f"{n}: no less load at {delay} times the time alone"
+        f"n1-capacity-{n}-{round(100 * delay)}": f"{n}: 1 % more load at {delay} times the time alone"
         for n in _NAMES
         for delay in DELAYS
     }
@@ -351,7 +351,7 @@ _CLAIMS = (
         for load in N3_LOADS
     }
     | {f"n3-link-only-{n}": f"{n}: within 10 % when nobody waits for a server" for n in N3_MODELS}
-    | {"n4-seconds": "every model and the mix solved within a second", "n4-gap": "to a certified gap of 1e-4"}
+    | {"n4-seconds": "every model and the mix solved within a second"}
 )
 # About `nona-free` and `nona-queues`; the rest is about the formula and plans of the paper.
 OF_OURS = (
@@ -365,6 +365,8 @@ _WITHDRAWN = {
     for n in _NAMES
 } | {
     "n2-monotone": f"a theorem, so a test: {_THEOREM}test_a_faster_link_never_makes_the_optimum_slower",
+    "n4-gap": "the search goes on until its gap is that small, so it could not fail; a test: "
+    "tests/studies/test_nona_case.py::test_every_workload_is_solved_to_the_gap_that_is_asked_for",
     "n2-power": f"a theorem, so a test: {_THEOREM}test_faster_servers_make_splitting_pay_less",
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from scipy.stats import f
 
 from edgewise import policies
 from edgewise.arrays import Floats
@@ -23,7 +24,7 @@ from edgewise.policies.defer.careful import Forecast, Horizon, hindsight
 from edgewise.seeds import TRAINING
 from edgewise.sim.slots.defer import DeferralOutcome, simulate
 from edgewise.workloads.deferrable import PAPER, cases, generate
-from edgewise_studies.claims import Finding, at_least, at_most, exact, measured, within
+from edgewise_studies.claims import Finding, at_least, at_most, measured, within
 from edgewise_studies.frozen import read_frozen
 from edgewise_studies.run import Run, band, boxes, chart, reproduction
 from edgewise_studies.training.osdec.situations import name_of
@@ -259,13 +260,14 @@ def _curves(run: Run, training: Path, runs: Mapping[str, Sequence[DeferralOutcom
     ends = {name: float(curve[:, -1, 1].mean()) for name, curve in curves.items()}
     best = max((name for name in METHODS if name != "osdec"), key=ends.__getitem__)
     detail = ", ".join(f"{name} {end:.0f}" for name, end in ends.items())
-    run.claim("curves", exact(ends["osdec"] / ends[best], detail), at_least(EFFECT))
+    last = {name: curves[name][:, -1, 1] for name in ("osdec", best)}
+    run.claim("curves", measured(last["osdec"] / last[best].mean(), detail), at_least(EFFECT))
     levels = {name: [_level(outcome.reward) for outcome in found] for name, found in runs.items()}
     spread = {name: float(np.std(found, ddof=1)) for name, found in levels.items()}
     least = min(value for name, value in spread.items() if name != "osdec")
     shown = ", ".join(f"{name} {value:.1f}" for name, value in spread.items())
-    detail = f"{shown}; {len(RUNS)} runs each, no interval"
-    run.claim("curves-variance", exact(spread["osdec"] / least, detail), at_most(SPREAD))
+    detail = f"{shown}; interval by the F distribution of {len(RUNS)} runs each"
+    run.claim("curves-variance", _spreads(spread["osdec"] / least, len(RUNS), detail), at_most(SPREAD))
     run.figure("curves", _curve_figure(curves))
     run.figure("runs", _run_figure(levels))
 
@@ -277,6 +279,12 @@ def _recipes(run: Run, outcomes: Mapping[str, DeferralOutcome]) -> None:
     if run.training is not None:
         paper = _runs(PAPER, run.seeds, _trained(run, "osdec", recipe="paper"))
         run.claim("recipe", _against(paper, ours.reward / _mean(paper).reward), at_least(1.01))
+
+
+def _spreads(ratio: float, runs: int, detail: str) -> Finding:
+    """A ratio of the deviations of two methods, with the interval of two normal samples of `runs` each."""
+    low, high = (float(ratio * np.sqrt(f.ppf(share, runs - 1, runs - 1))) for share in (0.025, 0.975))
+    return Finding(ratio, (low, high), runs, detail=detail)
 
 
 def _against(runs: Sequence[DeferralOutcome], ratio: Floats) -> Finding:
