@@ -207,7 +207,11 @@ def test_its_records_are_those_of_a_simulation(system, tmp_path):
     simulated = api.simulate(load_scenario("campus-small", CHANGES), {**CHOSEN}, [3]).save(
         tmp_path / "simulated"
     )
-    assert columns(live) == columns(read_run(simulated))
+    beside = read_run(simulated)
+    assert columns(live) == columns(beside)
+    assert {name: each.schema for name, each in live.use.items()} == {
+        name: each.schema for name, each in beside.use.items()
+    }
     kinds = {each.kind: each for each in (live, *live.beside)}
     assert set(kinds) == set(figures)
 
@@ -244,6 +248,31 @@ def test_its_records_are_those_of_a_simulation(system, tmp_path):
     ends_s = {row["place"]: row["end_s"] for row in holds if row["work"] == "total"}
     assert all(0.0 <= row["start_s"] < row["end_s"] <= ends_s[row["place"]] for row in holds)
     assert live.use["delays"].num_rows
+
+    busy = live.use["workers"].to_pylist()
+    for work in ("streams", "graphs"):
+        named = [
+            {row["worker"] for row in rows if row["work"] == work}
+            for rows in (busy, beside.use["workers"].to_pylist())
+        ]
+        assert named[0] == named[1]
+    assert all(0.0 <= row["busy_s"] <= row["there_s"] for row in busy)
+    worked_s = {
+        work: sum(row["busy_s"] for row in busy if row["work"] == work)
+        for work in ("streams", "services", "graphs")
+    }
+    assert min(worked_s.values()) > 0.0
+    own_s = (
+        0.0495 * figures["services"]["ok"]
+    )  # workers of the cloud, which are for streams, serve requests, too
+    assert own_s * 0.9 < worked_s["services"] + worked_s["streams"]
+    links = live.use["links"].to_pylist()
+    assert {row["link"] for row in links} <= set(beside.use["links"]["link"].to_pylist())
+    up_bits = sum(
+        row["sent_bits"] for row in links if row["link"].startswith("lan-") and row["link"].endswith(":up")
+    )
+    sizes = sum(row["queries"] * row["size_bytes"] for row in kinds["streams"].items.to_pylist())
+    assert up_bits > 8.0 * (sizes + services["forwarded_bytes"] + services["local_bytes"]) * 0.9
 
     drawn = [{each.stem for each in (folder / "figures").iterdir()} for folder in (live.folder, simulated)]
     assert all({"time-line-of-nodes", "services-late", "jobs-gantt"} <= each for each in drawn)

@@ -30,7 +30,7 @@ BEGAN_S = 1_000_000.0
 
 @pytest.fixture
 def store(tmp_path):
-    made = prepare(tmp_path / "state", load_scenario("tiny"))
+    made = prepare(tmp_path / "state", load_scenario("tiny", {"sharing": "fifo"}))
     began = {name: BEGAN_S for name in made.get("policies since")}
     made.put("policies since", began)
     made.put(RUN, {"began_s": BEGAN_S, "ended_s": BEGAN_S + 100.0})
@@ -56,8 +56,10 @@ def test_streams_windows_delays_and_holds_are_those_of_the_store(store, tmp_path
     for life, ok in ((1.0, 2), (2.0, 1)):  # the gateway died in between
         counts = {task: [1, 1, 0, ok, 1, 0]}
         cells = {task: {"camera": {str(cell_of(0.25)): ok}}}
-        store.note_windows([Window(BEGAN_S + 20.0, "gateway-0", life, "closest", counts, cells)])
-    store.note_windows([Window(BEGAN_S + 20.0, "gateway-0", 2.0, "closest", {task: [1, 1, 0, 2, 1, 0]}, {})])
+        store.note_windows([Window(BEGAN_S + 20.0, "gateway-0", life, "closest", counts, cells, (), {})])
+    store.note_windows(
+        [Window(BEGAN_S + 20.0, "gateway-0", 2.0, "closest", {task: [1, 1, 0, 2, 1, 0]}, {}, (), {})]
+    )
     node = scenario.topology.nodes[0].name
     store.note_spans(
         [(BEGAN_S, BEGAN_S + 50.0, Held(node, "gone by then", "streams", 1.0))],
@@ -149,6 +151,71 @@ def test_queries_count_in_the_window_of_their_sending_and_what_is_handed_out_is_
     rows = tally.changed(100.0, "g", 5.0, "closest")
     assert [row.counts["a"] for row in rows] == [[1, 1, 0, 1, 1, 0], [0, 0, 0, 1, 0, 0]]
     assert drained(tally) == rows  # which were not written yet
+
+
+def test_how_long_workers_worked_is_counted_from_look_to_look():
+    tally = StreamTally(10.0)
+    tally.worked(1.0, "w", 50.0, 4.0)  # what it did before nobody here saw
+    assert drained(tally) == []
+    tally.worked(2.0, "w", 50.0, 4.5)
+    tally.worked(3.0, "w", 50.0, 5.0)
+    tally.worked(4.0, "idle", 50.0, 0.0)  # in a window that there is, it is known to be there
+    (row,) = drained(tally)
+    assert row.worked == [("w", 50.0, 4.0, 5.0), ("idle", 50.0, 0.0, 0.0)]
+    tally.worked(11.0, "w", 50.0, 5.0)
+    assert drained(tally) == []
+    tally.worked(12.0, "w", 60.0, 0.25)  # it began anew
+    (row,) = drained(tally)
+    assert (row.start_s, row.worked) == (110.0, [("w", 60.0, 0.0, 0.25)])
+
+
+def test_busy_workers_and_links_are_tables_of_a_live_run(store, tmp_path):
+    scenario = load_scenario("tiny", {"sharing": "fifo"})
+    small, large = (worker.name for worker in scenario.topology.workers)
+    stream(store, 7, 20.0, worker=small, ok=3)
+    spans = [(BEGAN_S, BEGAN_S + 60.0, Held("near-node", small, "streams", 1.0))]
+    spans += [
+        (BEGAN_S + 40.0, BEGAN_S + 90.0, Held("near-node", f"s@near-node#{k}", "services", 1.0))
+        for k in (0, 1)
+    ]
+    store.note_spans(spans, [(BEGAN_S, Held("far-node", large, "streams", 1.0))])
+    seen = [(small, 1.0, 2.0, 3.5), ("s@near-node#0", 2.0, 0.0, 4.0), ("s@near-node#1", 2.0, 0.0, 2.0)]
+    sent = {"site": {"near": (1000, 10), "far": (500, 0)}, "closed since": {"near": (7, 7)}}
+    store.note_windows(
+        [
+            Window(BEGAN_S + 20.0, "gateway-0", 1.0, "closest", {}, {}, seen, sent),
+            Window(BEGAN_S + 20.0, "gateway-1", 1.0, "closest", {}, {}, [(small, 1.0, 2.5, 4.0)], sent),
+            Window(BEGAN_S + 95.0, "gateway-0", 1.0, "closest", {}, {}, [(small, 9.0, 0.0, 0.5)], {}),
+        ]
+    )
+    found = live_run(tmp_path / "state").use
+    rows = {row["worker"]: row for row in found["workers"].to_pylist()}
+    assert rows.keys() == {small, "s on near-node"}  # the other one did not say what it did
+    assert (rows[small]["busy_s"], rows[small]["there_s"]) == (2.0 + 0.5, 40.0)  # two gateways saw the same
+    both = rows["s on near-node"]
+    assert (both["work"], both["node"], both["busy_s"], both["there_s"]) == (
+        "services",
+        "near-node",
+        6.0,
+        100.0,
+    )
+    links = found["links"].to_pylist()
+    assert {row["link"] for row in links} == {
+        "site-near:up",
+        "site-near:down",
+        "site-far:up",
+        "site-far:down",
+    }
+    bits = {row["link"]: row["sent_bits"] for row in links if row["start_s"] == 0.0}
+    assert bits == {
+        "site-near:up": 16000.0,
+        "site-near:down": 160.0,
+        "site-far:up": 8000.0,
+        "site-far:down": 0.0,
+    }
+    spans_s = sorted({(row["start_s"], row["end_s"]) for row in links})
+    assert spans_s == [(5.0 * k, 5.0 * k + 5.0) for k in range(16)]  # all of the run, also where nothing went
+    assert sum(row["sent_bits"] for row in links) == sum(bits.values())
 
 
 def test_a_gateway_that_runs_for_long_keeps_few_windows_and_few_names():

@@ -13,12 +13,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.holders import hold_records
-from edgewise.core.sojourns import FINE_BITS
 from edgewise.core.trust import own_files
 from edgewise.errors import RunError, ScenarioError
 from edgewise.model.scenario import Scenario
@@ -27,15 +23,15 @@ from edgewise.report.use import USE
 from edgewise.run import assigning
 from edgewise.run.graphs import lived_graphs
 from edgewise.run.jobs import lived_jobs
+from edgewise.run.lived_use import lived_use
 from edgewise.run.pipelines import lived_pipelines
 from edgewise.run.result import Result
 from edgewise.run.services import lived_services
 from edgewise.run.streams import lived_streams
-from edgewise.run.tables import Columns, Tables, table
+from edgewise.run.tables import Tables, table
 from edgewise.runtime import clock
 from edgewise.runtime.clients.lived import Lived, lived
 from edgewise.runtime.reaching import store_of
-from edgewise.runtime.records import Window
 from edgewise.runtime.store import DATABASE
 
 FOLDER = "records"  # in the state, where nobody names another place
@@ -125,9 +121,10 @@ def _result(scenario: Scenario, seen: Lived, tables: Mapping[str, Tables]) -> Re
         )
         for work, made in tables.items()
     }
-    use = {"holds": _holds(seen), "delays": _delays(scenario, seen)}
     made_use = {
-        name: table(USE[name], who[works[0]], SEED, columns) for name, columns in use.items() if columns
+        name: table(USE[name], who[works[0]], SEED, columns)
+        for name, columns in lived_use(scenario, seen).items()
+        if columns
     }
     live = {"since_s": seen.since_s, "until_s": seen.until_s, "why": seen.why}
     first = results.pop(works[0])
@@ -143,39 +140,3 @@ def _label(scenario: Scenario, seen: Lived, work: str) -> str:
 def _short(name: str) -> str:
     """Of a policy: a file without its folder."""
     return Path(name).name if policies.is_file(name) else name
-
-
-def _holds(seen: Lived) -> Columns:
-    spans = [
-        (max(start_s - seen.since_s, 0.0), min(end_s, seen.until_s) - seen.since_s, what)
-        for start_s, end_s, what in seen.spans
-        if end_s > seen.since_s and start_s < seen.until_s
-    ]
-    return hold_records([*((0.0, seen.duration_s, what) for what in seen.totals), *spans])
-
-
-def _delays(scenario: Scenario, seen: Lived) -> Columns:
-    """Answers by application and delay, cell by cell."""
-    others, count = {graph.name for graph in scenario.graphs}, dict[tuple[str, int], int]()
-    for window in seen.windows:
-        for name, cell, answers in _cells(window, others):
-            count[name, cell] = count.get((name, cell), 0) + answers
-    keys = sorted(count)
-    ends_s = (np.array([(cell, cell + 1) for _, cell in keys], dtype=np.int64) << FINE_BITS).view(np.float64)
-    low_s, high_s = ends_s.reshape(-1, 2).T
-    return {
-        "application": [name for name, _ in keys],
-        "above_s": low_s.tolist(),
-        "up_to_s": high_s.tolist(),
-        "answers": [count[key] for key in keys],
-    }
-
-
-def _cells(window: Window, others: set[str]) -> list[tuple[str, int, int]]:
-    return [
-        (application or "unnamed", int(cell), answers)
-        for task, of in window.delays.items()
-        if task not in others
-        for application, cells in of.items()
-        for cell, answers in cells.items()
-    ]

@@ -43,7 +43,7 @@ class Request(NamedTuple):
 
 
 class Window(NamedTuple):
-    """What a gateway did with streams in a window, so far.
+    """What a gateway did with streams in a window, and saw of workers and ways, so far.
 
     Attributes:
         start_s: of the window, Unix time.
@@ -52,6 +52,9 @@ class Window(NamedTuple):
         policy: in force at the end.
         counts: by task, how many of each of `COUNTS`.
         delays: by task and application, of each cell of delays how many answers.
+        worked: of workers, replicas and servers: whose process, when it began, Unix time, and how long it had
+            worked until it was looked at last before the window, and last in it.
+        sent: by site and cluster, bytes of messages there, and of their answers.
     """
 
     start_s: float
@@ -60,6 +63,8 @@ class Window(NamedTuple):
     policy: str
     counts: dict[str, list[int]]
     delays: dict[str, dict[str, dict[str, int]]]
+    worked: Sequence[tuple[str, float, float, float]]
+    sent: Mapping[str, Mapping[str, tuple[int, int]]]
 
 
 COUNTS = ("streams_opened", "streams_bound", "streams_refused", "ok", "failed", "rejected")
@@ -79,7 +84,8 @@ CREATE TABLE IF NOT EXISTS answer (
 );
 CREATE TABLE IF NOT EXISTS stream_window (
     id INTEGER PRIMARY KEY, start_s REAL NOT NULL, gateway TEXT NOT NULL, life REAL NOT NULL,
-    policy TEXT NOT NULL, counts TEXT NOT NULL, delays TEXT NOT NULL, UNIQUE (start_s, gateway, life)
+    policy TEXT NOT NULL, counts TEXT NOT NULL, delays TEXT NOT NULL, worked TEXT NOT NULL DEFAULT '[]',
+    sent TEXT NOT NULL DEFAULT '{}', UNIQUE (start_s, gateway, life)
 );
 CREATE TABLE IF NOT EXISTS hold (
     id INTEGER PRIMARY KEY, start_s REAL NOT NULL, end_s REAL NOT NULL, place TEXT NOT NULL,
@@ -91,6 +97,7 @@ CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NU
 ADDED = {
     "stream": {"owner": "TEXT NOT NULL DEFAULT ''"},
     "request": {"station": "TEXT", "end_s": "REAL", "outcome": "TEXT NOT NULL DEFAULT ''"},
+    "stream_window": {"worked": "TEXT NOT NULL DEFAULT '[]'", "sent": "TEXT NOT NULL DEFAULT '{}'"},
 }
 """Columns that an earlier version did not have, by table."""
 HELD_NOW, TOTALS = "held now", "held in all"  # settings
@@ -169,10 +176,11 @@ class RecordStore(FaultStore):
         """Keep windows as they are now."""
         with self.at_once():
             self.run_for_each(
-                f"INSERT INTO stream_window ({_WINDOW}) VALUES (?, ?, ?, ?, ?, ?)"
+                f"INSERT INTO stream_window ({_WINDOW}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT (start_s, gateway, life) DO UPDATE SET policy = excluded.policy,"
-                " counts = excluded.counts, delays = excluded.delays",
-                [(*row[:4], json.dumps(row.counts), json.dumps(row.delays)) for row in rows],
+                " counts = excluded.counts, delays = excluded.delays, worked = excluded.worked,"
+                " sent = excluded.sent",
+                [(*row[:4], *map(json.dumps, row[4:])) for row in rows],
             )
 
     def windows(self, since_s: float = 0.0) -> list[Window]:

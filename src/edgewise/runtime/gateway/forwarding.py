@@ -20,6 +20,8 @@ from edgewise.core.world import World
 from edgewise.errors import ProtocolError
 from edgewise.runtime import clock, http
 from edgewise.runtime.protocol.messages import (
+    BEGAN,
+    BUSY,
     JSON_LENGTH,
     QUEUED,
     REMAINING,
@@ -53,6 +55,7 @@ class Upstream:
             is under way there may never be answered.
         refuses: whether it answers, and does not take our token.
         queued: queries that wait or run there, as it last said; None when it does not.
+        worked: when it began, Unix time, and how long it has worked since, as it last said; None as well.
     """
 
     def __init__(self, client: http.Client, model: str) -> None:
@@ -60,6 +63,7 @@ class Upstream:
         self.up, self.silent, self.refuses = True, False, False
         self.wanted = True
         self.queued: int | None = None
+        self.worked: tuple[float, float] | None = None
         self._misses = 0
         self._path = f"{http.QUERIES}{quote(model, safe='')}"
         self._infer = f"{self._path}/infer"
@@ -139,6 +143,10 @@ class Upstream:
         text = answer.headers.get(QUEUED, "")
         self.queued = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
+    def moved_bytes(self, answer: http.Response) -> int:
+        """What went between its workers for an answer, by way of this gateway."""
+        return 0
+
     async def check(self, timeout_s: float, failures: int) -> bool:
         """Ask whether its model is ready; `failures` misses in a row, or a refused connection, mean down.
 
@@ -149,6 +157,7 @@ class Upstream:
             answer = await self._get(f"{self._path}/ready", timeout_s)
             ready = answer.status == 200
             self.heard(answer)
+            self.worked = _worked(answer)
             self._misses, self.silent = 0 if ready else failures, False
         except ConnectionError as error:
             self._misses, self.silent = failures, not isinstance(error, ConnectionRefusedError)
@@ -260,6 +269,15 @@ async def forward(
         return http.failure(502, f"worker {worker} {why}"), True
     except TimeoutError as error:
         return http.failure(504, f"worker {worker}: {error}"), False
+
+
+def _worked(answer: http.Response) -> tuple[float, float] | None:
+    """When a worker began, and how long it has worked since; None where it does not say so."""
+    try:
+        began_s, busy_s = (float(answer.headers[name]) for name in (BEGAN, BUSY))
+    except (KeyError, ValueError):
+        return None
+    return (began_s, busy_s) if math.isfinite(began_s) and 0.0 <= busy_s < math.inf else None
 
 
 def took_s(answer: http.Response) -> float:

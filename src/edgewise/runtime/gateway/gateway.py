@@ -181,6 +181,7 @@ class Gateway:
         if self.upstreams[worker] is not target:
             return
         self.worker_changed(worker, up)
+        self.session.worked(self.session.world.worker_names[worker], target.worked)
         if self.services is not None:
             self.services.note_worker(worker)
 
@@ -282,11 +283,19 @@ class Gateway:
             there_s = now_s - sent_s if answer.status == 200 else None
             back_s = max(query.began_s + ways_s + took_s(answer) - now_s, 0.0) if ways_s else 0.0
             again = lost and work.lost(tried, query.expires_s - now_s)
+            self._note_sizes(query, place, answer)
         finally:
             work.returned(answer, there_s, back_s, again)
         if not again:
             await pass_time(back_s)
         return reported(answer, place.name, place.variant), again
+
+    def _note_sizes(self, query: LiveQuery, place: Destination, answer: http.Response) -> None:
+        """Count what went there and back; where ways are emulated, a query is as large as its stream says."""
+        moved = place.target.moved_bytes(answer)
+        there = len(query.body) if self.ways is None else int(query.size_bytes)
+        back = len(answer.body) if answer.status == 200 else 0
+        self.session.travelled(place.site, place.cluster, there + moved, back + moved)
 
     async def _travel(self, query: LiveQuery, place: Destination) -> float:
         """Pass the emulated time to a place; that of both ways, 0 where they are not emulated."""

@@ -194,6 +194,7 @@ class ServiceRequests:
         if self._targets.get(name) is not target:
             return
         target.up = up
+        self.session.worked(name, target.worked)
         self._seen(name, bool(self.core.replicas[name].wanted), up)
         if not up and target.silent:
             target.client.abort()  # what was under way there goes elsewhere at once

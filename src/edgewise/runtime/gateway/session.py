@@ -295,6 +295,17 @@ class Session:
         if stream_id in self.served:
             self.served[stream_id].bucket.give_back()
 
+    def worked(self, process: str, told: tuple[float, float] | None) -> None:
+        """A worker said when it began and how long it has worked since, or does not say."""
+        if told is not None:
+            self.tally.worked(self.clock(), process, *told)
+
+    def travelled(self, site: int, cluster: int, there_bytes: int, back_bytes: int) -> None:
+        """A message went to a cluster, and its answer came back."""
+        world = self.world
+        names = world.site_names[site], world.cluster_names[cluster]
+        self.tally.sent(self.clock(), *names, there_bytes, back_bytes)
+
     def stream_records(self) -> list[dict[str, Any]]:
         """Rows of the streams table; open streams end now."""
         return [self.stream_record(stream_id) for stream_id in self.served]

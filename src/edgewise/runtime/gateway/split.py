@@ -105,6 +105,10 @@ class SplitUpstream(Upstream):
         self.group.replace(self, fresh)
         return fresh
 
+    def moved_bytes(self, answer: http.Response) -> int:
+        """See `Upstream.moved_bytes`."""
+        return int(answer.headers[SENT]) if answer.status == 200 else 0  # its group wrote it
+
     async def whole(self, headers: dict[str, str], body: bytes, timeout_s: float) -> http.Response:
         """Pass a query on as it came."""
         return await super().infer(headers, body, timeout_s)

@@ -1,4 +1,4 @@
-"""What a gateway did with streams, window by window, and how long answers took: for the records of the run.
+"""What a gateway did with streams, and saw of workers and ways, window by window: for the records of the run.
 
 A query counts in the window in which it was sent. Windows are handed out as they are until they are written
 down, so what is lost with this process is what came since. Forbidden here: clocks and I/O.
@@ -20,6 +20,8 @@ _AS_FLOAT, _AS_INT = struct.Struct("<d"), struct.Struct("<q")
 class _Counts(NamedTuple):
     counts: dict[str, list[int]]
     delays: dict[tuple[str, str], dict[int, int]]
+    worked: dict[tuple[str, float], tuple[float, float]]  # by process and when it began: before, and since
+    sent: dict[tuple[str, str], tuple[int, int]]  # by site and cluster: bytes there, and back
 
 
 def cell_of(delay_s: float) -> int:
@@ -39,6 +41,7 @@ class StreamTally:
         self._window_s = window_s
         self._windows: dict[int, _Counts] = {}
         self._changed: set[int] = set()
+        self._worked: dict[str, tuple[float, float]] = {}  # when a process began, and what it said last
 
     def opened(self, now_s: float, task: str, bound: bool) -> None:
         """A stream was opened, and has a worker or has none."""
@@ -57,6 +60,26 @@ class StreamTally:
             cells = delays.setdefault(key if len(delays) < MOST else (task, OTHERS), {})
         cell = cell_of(delay_s)
         cells[cell] = cells.get(cell, 0) + 1
+
+    def worked(self, now_s: float, process: str, began_s: float, busy_s: float) -> None:
+        """A worker was looked at, and had worked so long since it began.
+
+        What was not known of it before was not seen from here. One that did nothing makes no window.
+        """
+        was_s, before_s = self._worked.get(process, (began_s, busy_s))
+        if was_s != began_s:  # it began anew since it was looked at
+            before_s = 0.0
+        self._worked[process] = began_s, busy_s
+        if busy_s == before_s and int(now_s // self._window_s) not in self._windows:
+            return
+        worked = self._at(now_s).worked
+        worked[process, began_s] = worked.get((process, began_s), (before_s,))[0], busy_s
+
+    def sent(self, now_s: float, site: str, cluster: str, there_bytes: int, back_bytes: int) -> None:
+        """A message went from a site to a cluster, and its answer came back."""
+        sent = self._at(now_s).sent
+        there, back = sent.get((site, cluster), (0, 0))
+        sent[site, cluster] = there + there_bytes, back + back_bytes
 
     def changed(self, began_s: float, gateway: str, life_s: float, policy: str) -> list[Window]:
         """Windows in which something has changed since they were written down.
@@ -84,7 +107,11 @@ class StreamTally:
             of = delays.setdefault(task, {})
             of[application] = {str(cell): count for cell, count in cells.items()}
         counts = {task: list(each) for task, each in window.counts.items()}
-        return Window(began_s + k * self._window_s, gateway, life_s, policy, counts, delays)
+        worked = [(*key, *spent_s) for key, spent_s in window.worked.items()]
+        sent: dict[str, dict[str, tuple[int, int]]] = {}
+        for (site, cluster), sizes in window.sent.items():
+            sent.setdefault(site, {})[cluster] = sizes
+        return Window(began_s + k * self._window_s, gateway, life_s, policy, counts, delays, worked, sent)
 
     def _counts(self, at_s: float, task: str) -> list[int]:
         counts = self._at(at_s).counts
@@ -98,7 +125,7 @@ class StreamTally:
         if window is None:
             if self._windows and k < min(self._windows):
                 k = min(self._windows)
-            window = self._windows.setdefault(k, _Counts({}, {}))
+            window = self._windows.setdefault(k, _Counts({}, {}, {}, {}))
             self._forget(UNWRITTEN)
         self._changed.add(k)
         return window

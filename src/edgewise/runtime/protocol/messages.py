@@ -338,6 +338,10 @@ AGE = "edgewise-age-s"  # time since a query came to its gateway; workers of spl
 WORKER, VARIANT = "edgewise-worker", "edgewise-variant"  # who answered
 TOOK = "edgewise-worker-s"  # time an answered query spent at its worker
 QUEUED = "edgewise-queued"  # queries that wait or run at a worker
+BEGAN, BUSY = (
+    "edgewise-began-s",
+    "edgewise-busy-s",
+)  # when a worker began, Unix time; how long it worked since
 DEADLINE = "edgewise-deadline-s"  # tolerated delay of a query
 PLAN, SERVERS, SENT = "edgewise-plan", "edgewise-servers", "edgewise-sent-bytes"  # of a split query
 TRACE = ("traceparent", "tracestate")  # W3C trace context, passed on

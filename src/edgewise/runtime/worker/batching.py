@@ -52,6 +52,7 @@ class Line:
     Attributes:
         members: the batchers.
         busy: whether a batch runs.
+        busy_s: how long batches ran so far.
         soon: whether the queues are looked at in the next turn of the event loop.
         arrivals: queries so far.
         thread: where batches run that are not quick.
@@ -59,7 +60,7 @@ class Line:
 
     def __init__(self) -> None:
         self.members: list[Batcher] = []
-        self.busy, self.soon, self.arrivals = False, False, 0
+        self.busy, self.busy_s, self.soon, self.arrivals = False, 0.0, False, 0
         self._turn: asyncio.Handle | None = None  # when the queues are looked at next
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="onnx")
 
@@ -135,6 +136,11 @@ class Batcher:
     def queued(self) -> int:
         """Queries waiting or running."""
         return len(self._heap) + self._running
+
+    @property
+    def busy_s(self) -> float:
+        """How long its server has worked, for all that share it."""
+        return self._line.busy_s
 
     @property
     def waits(self) -> bool:
@@ -248,6 +254,7 @@ class Batcher:
             return
         self._running, self._line.busy = 0, False
         ended_s = clock.monotonic_s()
+        self._line.busy_s += ended_s - began_s
         self._metrics.ran(ended_s - began_s, [began_s - waiting.queued_s for waiting in batch])
         for waiting in batch if self._tracing.on else ():
             self._tracing.past("queue", waiting.span, waiting.queued_s, began_s)

@@ -26,6 +26,8 @@ from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol import triton
 from edgewise.runtime.protocol.messages import (
+    BEGAN,
+    BUSY,
     JSON_LENGTH,
     QUEUED,
     TOOK,
@@ -76,7 +78,7 @@ class LiveWorker:
         self.model, self.reservations, self.tracing = model, reservations, tracing
         self._by_deadline, self._by_age = by_deadline, line is not None
         self.metrics = WorkerMetrics(model.name, lambda: self._batcher.queued)
-        self._sojourns = Sojourns.none()
+        self._sojourns, self._began_s = Sojourns.none(), clock.unix_s()
         self._batcher = Batcher(
             model.run_batch,
             self.metrics,
@@ -142,7 +144,8 @@ class LiveWorker:
             case "GET", ["ready"]:
                 ready = {"name": name, "ready": not self.draining}
                 answer = http.as_json(ready, 503 if self.draining else 200)
-                answer.headers[QUEUED] = str(self.queued)
+                answer.headers |= {QUEUED: str(self.queued), BEGAN: f"{self._began_s:.3f}"}
+                answer.headers[BUSY] = f"{self._batcher.busy_s:.6f}"
                 return answer
             case "GET", ["config"]:
                 return http.as_json(triton.model_config(self.model.metadata(), *self._batches))
