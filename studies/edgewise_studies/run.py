@@ -34,6 +34,7 @@ from edgewise.report import style
 from edgewise.report.statistics import best_baseline, mean_interval
 from edgewise.report.style import legend_below, new_axes
 from edgewise.seeds import kind_of, only_validation_seeds
+from edgewise_studies import points
 from edgewise_studies.claims import Claim, Criterion, Finding, Method, Report, Setting, Status
 from edgewise_studies.frozen import (
     append_look,
@@ -229,7 +230,7 @@ class Run:
         return best_baseline(validation)
 
     def figure(self, stem: str, figure: Figure) -> Path:
-        """Save a figure as STEM.png in the output folder.
+        """Save a figure as STEM.png in the output folder, and its points as STEM.csv.
 
         Raises:
             RunError: it cannot be written.
@@ -238,6 +239,7 @@ class Run:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             style.png(figure, path)
+            points.write(figure, path.with_suffix(".csv"))
         except OSError as error:
             raise RunError(f"cannot write {path}: {error}; check the path and its rights") from error
         return path

@@ -45,7 +45,8 @@ class FigurePoint(NamedTuple):
     pipelines: int
 
 
-BASE = FigurePoint(30, 1, 50)
+BASE = FigurePoint(30, 1, 50)  # on every seed: between OTFA and OTFS 20 do not decide
+ELSEWHERE = 20  # seeds of the other points, and of the small cases
 TEN = FigurePoint(30, 10, 50)
 AT_1 = "1 Mbit/s, 30 nodes"
 BASELINES = ("lr", "br", "tp")  # of the paper
@@ -136,11 +137,12 @@ def outcomes_of(point: FigurePoint, seed: int, policies: Sequence[str]) -> dict[
     return found
 
 
-def at_points(points: Sequence[FigurePoint], seeds: Sequence[int], run: Run) -> dict[FigurePoint, Outcomes]:
+def at_points(points: Sequence[FigurePoint], run: Run) -> dict[FigurePoint, Outcomes]:
     """Outcomes of every policy at every point, in the order of the seeds."""
     found: dict[FigurePoint, Outcomes] = {}
     for point in points:
         run.step(f"{point.nodes} nodes, {point.megabits} Mbit/s, {point.pipelines} jobs")
+        seeds = run.seeds if point == BASE else run.seeds[:ELSEWHERE]
         rows = run.every(outcomes_of, [(point, seed, POLICIES) for seed in seeds])
         found[point] = {
             field: {policy: np.array([getattr(row[policy], field) for row in rows]) for policy in POLICIES}
@@ -262,12 +264,12 @@ _CLAIMS = (
         "E3-many": "as E3-wait: on 70 nodes everything fits, so nothing waits; a test: "
         "tests/studies/test_ents_case.py::test_otfa_lets_nothing_wait_that_fits",
     },
-    seeds=(20, 5),
+    seeds=(60, 5),
 )
 def ents(run: Run) -> None:
     """Throughput, pipelines served, waiting, over nodes, bandwidth and pipelines; distance to the optimum."""
     points = QUICK if run.quick else list(dict.fromkeys((*E1, *E2, *E4, *E6)))
-    found = at_points(points, run.seeds, run)
+    found = at_points(points, run)
     _compared(run, found, rival_of(run))
     _base(run, found[BASE])
     if run.quick:
@@ -333,9 +335,10 @@ def _waiting_and_growth(run: Run, found: Mapping[FigurePoint, Outcomes]) -> None
 
 def _past_the_paper(run: Run) -> None:
     run.step("small cases against the integer program")
-    found = run.every(small_case, [(seed,) for seed in run.seeds])
+    seeds = run.seeds[:ELSEWHERE]
+    found = run.every(small_case, [(seed,) for seed in seeds])
     cases = [case for case in found if case.solved]
-    detail = f"{len(cases)} of {len(run.seeds)} cases solved to optimality"
+    detail = f"{len(cases)} of {len(seeds)} cases solved to optimality"
     if cases:
         run.claim("joint-milp", measured([case.joint for case in cases], detail), at_least(0.95))
         run.claim("otfa-milp", measured([case.otfa for case in cases], detail), at_most(0.95))
