@@ -45,9 +45,15 @@ def predicates(what: "Reproduction") -> str:
 
 
 def _source(what: "Reproduction") -> list[Path]:
-    """The file that measures, those beside it that begin with its name, and the rules of claims."""
+    """The file that measures, those beside it that it uses or that begin with its name, and claims.py."""
     file = Path(inspect.getfile(what.measure))
-    return [*sorted(file.parent.glob(f"{file.stem}*.py")), Path(__file__).with_name("claims.py")]
+    parts = vars(inspect.getmodule(what.measure)).values()
+    used = {Path(getattr(part, "__file__", None) or "") for part in parts if inspect.ismodule(part)}
+    beside = {path for path in used if path.parent == file.parent}
+    return [
+        *sorted(beside | set(file.parent.glob(f"{file.stem}*.py"))),
+        Path(__file__).with_name("claims.py"),
+    ]
 
 
 def frozen_as(what: "Reproduction") -> str:
