@@ -66,7 +66,7 @@ def jobs(folder):
     made = LiveJobs(LivePlane(Store(folder / DATABASE)), SLOT_S)
     yield made
     for job in made.book.open():
-        made.processes.kill(job.run)
+        made.processes.stop(job.run, force=True)
         made.processes.clear(job.run)
 
 
@@ -128,9 +128,9 @@ class Dying:
     def __getattr__(self, name):
         method = getattr(self._inner, name)
 
-        def call(*args):
+        def call(*args, **more):
             self._deaths.pass_one()
-            result = method(*args)
+            result = method(*args, **more)
             self._deaths.pass_one()
             return result
 
@@ -161,9 +161,9 @@ def controller(folder, after, done=lambda jobs: not jobs.book.open()):
 
 
 def keep(folder, after, done):
-    jobs = LiveJobs(LivePlane(Store(folder / DATABASE)), SLOT_S)
     deaths = Deaths(after)
-    jobs.book, jobs.processes = Dying(jobs.book, deaths), Dying(jobs.processes, deaths)
+    jobs = LiveJobs(LivePlane(Store(folder / DATABASE)), SLOT_S, Dying(JobProcesses(folder), deaths))
+    jobs.book = Dying(jobs.book, deaths)
     until(jobs, lambda: done(jobs))
 
 
@@ -187,9 +187,16 @@ def test_a_controller_that_dies_at_any_call_starts_every_job_once(folder, tmp_pa
     assert {job.state for job in book.listed()} == {"done"}
 
 
+def ends(handle):
+    until_s = time.monotonic() + HANG_S
+    while alive_handle(handle):
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
 def handle_when_running(jobs, job):
-    until(jobs, lambda: jobs.processes._handle(job.run) and state(jobs, job) == "running")
-    return jobs.processes._handle(job.run)
+    until(jobs, lambda: jobs.processes.command(job.run) and state(jobs, job) == "running")
+    return jobs.processes.command(job.run)
 
 
 @pytest.mark.parametrize("when_evicted", [PAUSE, RESTART])
@@ -199,9 +206,7 @@ def test_what_outlives_its_runner_is_ended_and_starts_anew_only_where_it_may(job
     job = jobs.book.submit(shell(text, when_evicted=when_evicted))
     until(jobs, lambda: state(jobs, job) == "running" and begun.exists() and begun.read_text())
     command = handle_of(int(begun.read_text()))
-    runner = jobs.processes._runners[job.run]
-    runner.kill()
-    runner.wait()
+    os.kill(int(jobs.processes.runner(job.run).split(":")[0]), signal.SIGKILL)
     until(jobs, lambda: not jobs.book.open())
     found = jobs.book.get(job.id)
     assert not alive_handle(command)
@@ -341,17 +346,17 @@ def test_a_job_past_its_latest_start_is_lost_whatever_its_runner_does(jobs, tmp_
         script.chmod(0o700)
         monkeypatch.setattr(sys, "executable", str(script))
     job = jobs.book.submit(shell(f"touch {tmp_path}/ran", latest_s=time.time() + 100.0))
-    until(jobs, lambda: job.run in jobs.processes._runners)
-    runner = jobs.processes._runners[job.run]
+    until(jobs, lambda: jobs.processes.runner(job.run))
+    runner = jobs.processes.runner(job.run)
     if dies:
-        runner.wait()
+        ends(runner)
         jobs.look(time.time())
     for late_s in (101.0, 106.5, 107.0):
         jobs.look(time.time() + late_s)
     found = jobs.book.get(job.id)
     assert (found.state, found.node) == ("lost", "far-node")
     assert "before its runner began" in found.why
-    assert runner.poll() is not None and not (tmp_path / "ran").exists()
+    assert not alive_handle(runner) and not (tmp_path / "ran").exists()
 
 
 def test_a_suspended_job_goes_on_before_later_ones_start_on_its_node(jobs):

@@ -11,7 +11,7 @@ pytest.importorskip("httptools", reason="the extra `live` is not installed")
 from job_commands import shell, state, until, wish
 from running_system import small_scenario
 
-from edgewise.runtime.controller import job_processes
+from edgewise.runtime.controller import job_groups
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import DATABASE, prepare
@@ -25,27 +25,27 @@ def jobs(tmp_path):
     prepare(tmp_path / "live", small_scenario()).close()
     probe = tmp_path / "0"
     probe.mkdir()
-    group = job_processes.make_group(probe, 1.0, 0.0)
+    group = job_groups.make_group(probe, 1.0, 0.0)
     if group is None:
         pytest.skip("no control group (version 2) may be made here: needs root, or a delegated group")
-    job_processes.remove_group(group)
+    job_groups.remove_group(group)
     assert not group.exists()
     made = LiveJobs(LivePlane(Store(tmp_path / "live" / DATABASE)), slot_s=0.05)
     yield made
     for job in made.book.open():
-        made.processes.kill(job.run)
+        made.processes.stop(job.run, force=True)
         made.processes.clear(job.run)
 
 
 @pytest.fixture
 def limited(jobs):
-    if not {"cpu", "memory"} <= job_processes._passed_on(job_processes._parent()):
+    if not {"cpu", "memory"} <= job_groups._passed_on(job_groups._parent()):
         pytest.skip("no control group here passes the controllers cpu and memory on")
     return jobs
 
 
 def group_of(jobs, job):
-    found = job_processes.group_of(jobs.processes.folder / str(job.id))
+    found = job_groups.group_of(jobs.processes.folder / str(job.id))
     assert found is not None
     return found
 
@@ -88,10 +88,10 @@ def test_a_group_that_nobody_noted_is_found_again(jobs, tmp_path):
     """A controller that dies before it notes a group leaves none behind."""
     place = tmp_path / "7"
     place.mkdir()
-    first = job_processes.make_group(place, 1.0, 0.0)
-    (place / job_processes.NOTE).unlink()
-    assert job_processes.make_group(place, 1.0, 0.0) == first == job_processes.group_of(place)
-    job_processes.remove_group(first)
+    first = job_groups.make_group(place, 1.0, 0.0)
+    (place / job_groups.NOTE).unlink()
+    assert job_groups.make_group(place, 1.0, 0.0) == first == job_groups.group_of(place)
+    job_groups.remove_group(first)
 
 
 def test_a_job_gets_no_more_processor_time_than_its_cores(limited):

@@ -83,7 +83,7 @@ def test_a_policy_that_a_gateway_does_not_take_is_taken_back(tmp_path):
 
 def test_nothing_is_replaced_while_a_gateway_does_not_serve(tmp_path):
     async def scenario(controller):
-        controller.backend.stop = lambda *args, **more: pytest.fail("a process was told to end")
+        controller.processes.backend.stop = lambda *args, **more: pytest.fail("a process was told to end")
         rolling = asyncio.create_task(controller.rolling.keep(0.01))
         await asyncio.sleep(0.3)
         assert not rolling.done() and controller.rolling.under_way

@@ -18,6 +18,7 @@ from edgewise.config import dump_scenario
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.runtime.backends import alive_handle
 from edgewise.runtime.controller import pipelines as live_pipelines
 from edgewise.runtime.controller.books import PipelineBook
 from edgewise.runtime.controller.live_plane import LivePlane
@@ -91,7 +92,7 @@ def frames(kept, number):
 
 
 def processes(kept, number):
-    return {name: each._popen for name, each in kept._processes.running[number].processes.items()}
+    return {name: each.handle for name, each in kept._processes.running[number].processes.items()}
 
 
 @pytest.mark.parametrize("task", ["", "first", "second"])
@@ -99,11 +100,11 @@ def test_a_killed_process_of_a_pipeline_comes_back(kept, task):
     number = kept.book.submit("a", live()).id
     until(kept, lambda: states(kept) == ["running"] and frames(kept, number) > 0)
     before, done = processes(kept, number), frames(kept, number)
-    os.kill(before[task].pid, signal.SIGKILL)
+    os.kill(int(before[task].split(":")[0]), signal.SIGKILL)
     until(kept, lambda: states(kept) == ["waiting"])
     assert "status -9" in kept.book.get(number).why
     until(kept, lambda: states(kept) == ["running"] and frames(kept, number) > done)
-    assert all(each.poll() is not None for each in before.values())  # nothing of the former ones is left
+    assert not any(map(alive_handle, before.values()))  # nothing of the former ones is left
     assert kept._fallen[number].times == 0  # one kill is one fall
 
 
@@ -190,7 +191,7 @@ def test_what_has_ended_while_it_was_started_does_not_run(tmp_path):
 def test_pipelines_start_side_by_side_but_only_so_many(kept, monkeypatch):
     """Every start waits until as many are under way as may be."""
     together, most = set(), 0
-    carry_out = live_pipelines.PipelineProcesses.carry_out
+    carry_out = live_pipelines.PipelineTasks.carry_out
 
     def watched(self, commands, known):
         nonlocal most
@@ -203,7 +204,7 @@ def test_pipelines_start_side_by_side_but_only_so_many(kept, monkeypatch):
         carry_out(self, commands, known)
         together.discard(command.placement.pipeline.id)
 
-    monkeypatch.setattr(live_pipelines.PipelineProcesses, "carry_out", watched)
+    monkeypatch.setattr(live_pipelines.PipelineTasks, "carry_out", watched)
     for k in range(live_pipelines.MOST_AT_ONCE + 2):
         kept.book.submit(str(k), live(f"made-{k}"))
     until(kept, lambda: set(states(kept)) == {"running"})

@@ -109,7 +109,7 @@ def controller(tmp_path, policy):
     made = Controller(tmp_path, policy)
     yield made
     for job in made.jobs.book.open():
-        made.jobs.processes.kill(job.run)
+        made.jobs.processes.stop(job.run, force=True)
         made.jobs.processes.clear(job.run)
 
 

@@ -133,7 +133,8 @@ def test_a_controller_forgets_processes_that_are_no_more(store):
         store.put("controller", {"admin_token": "t"})
         for k in range(50):  # replicas come and go, each at a port of its own
             gone = Process(f"replica-{k}", "replica", 2_000 + k)
-            controller.health._silent_s[f"1:{k}"], controller._asked_s[f"1:{k}"] = 1.0, 0.0
+            controller.health._silent_s[f"1:{k}"] = 1.0
+            controller.processes.end(f"1:{k}")
             controller.health.served.add(f"1:{k}")
             await controller._answer(gone, "GET", "/")
         stays = Process("worker", "worker", 3_000)
@@ -143,7 +144,8 @@ def test_a_controller_forgets_processes_that_are_no_more(store):
         while len(controller._clients) > 1 or controller.health._silent_s:
             await asyncio.sleep(0.01)
         checking.cancel()
-        assert not controller._asked_s and not controller.health.served
+        assert not any(controller.processes.told(f"1:{k}") for k in range(50))
+        assert not controller.health.served
         assert {url for url, _ in controller._clients} == {stays.url}
 
     asyncio.run(asyncio.wait_for(go(), 20))

@@ -73,12 +73,9 @@ class PlayedJobs:
     def resume(self, run):
         self._since_s.setdefault(run, clock.unix_s())
 
-    def tell(self, run, what):
-        if what in (signal.SIGTERM, signal.SIGKILL):
-            self._codes.setdefault(run, -what)
-
-    def kill(self, run):
-        self.tell(run, signal.SIGKILL)
+    def stop(self, run, force=False):
+        self._codes.setdefault(run, -(signal.SIGKILL if force else signal.SIGTERM))
+        self.resume(run)
 
     def clear(self, run):
         self._left_s.pop(run, None)
@@ -119,8 +116,7 @@ def simulated(data, policy):
 async def live(data, policy, folder):
     """What happens to a controller's plane while it keeps jobs."""
     store = prepare(folder, parse_scenario(data, "campus"), given={"defer": policy})
-    jobs = LiveJobs(LivePlane(store), SLOT_S)
-    jobs.processes = PlayedJobs()
+    jobs = LiveJobs(LivePlane(store), SLOT_S, PlayedJobs())
     doing = [asyncio.create_task(each) for each in (submit(jobs), fail(store), jobs.keep())]
     await asyncio.sleep(DURATION_S - 1.0)
     for each in doing:

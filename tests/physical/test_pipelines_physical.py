@@ -56,7 +56,7 @@ class PlayedTask:
 
 
 class PlayedProcesses:
-    """Processes of pipelines, which do as many frames as they are told; see `PipelineProcesses`."""
+    """Processes of pipelines, which do as many frames as they are told; see `PipelineTasks`."""
 
     def __init__(self, backend):
         self.backend, self.running, self._rates_fps = backend, {}, {}
@@ -155,7 +155,7 @@ async def live(data, policy, folder, moments, patched):
         return work(*given)
 
     patched.setattr(asyncio, "to_thread", at_once)
-    patched.setattr(live_pipelines, "PipelineProcesses", PlayedProcesses)
+    patched.setattr(live_pipelines, "PipelineTasks", PlayedProcesses)
     scenario = parse_scenario(data, "recognition")
     store = prepare(folder, scenario, given={"place": policy})
     kept = LivePipelines(LivePlane(store))

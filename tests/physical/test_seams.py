@@ -1,7 +1,7 @@
-"""Live processes reach time and network through one module each, so that tests can play both.
+"""Live processes reach time, network and other processes through one module each: tests can play these.
 
-Time is `edgewise.runtime.clock`, sockets are `edgewise.runtime.http`. Who keeps real processes waits for
-these in their own way, and is played as a whole.
+Time is `edgewise.runtime.clock`, sockets are `edgewise.runtime.http`, processes `edgewise.runtime.backends`.
+Who keeps real processes waits for these in their own way, and is played as a whole.
 """
 
 import ast
@@ -13,7 +13,19 @@ import pytest
 import edgewise
 
 RUNTIME = Path(edgewise.__file__).parent / "runtime"
-KEEP_PROCESSES = {"nursery.py", "job_processes.py", "job_runner.py"}
+KEEP_PROCESSES = {"nursery.py", "job_groups.py", "job_runner.py"}
+PAST_THE_BACKENDS = {
+    "backends.py": "the seam itself",
+    "controller/nursery.py": "forks what the backend asks it for, and keeps the controller",
+    "controller/job_runner.py": "becomes the command of a job; it knows the standard library alone",
+    "process.py": "kills who holds its port and was lost by its controller, before it serves",
+    "apart/process.py": "a policy belongs to whoever asks it, over a channel that the process inherits",
+    "compiling.py": "a child that is asked once, and awaited",
+    "testbeds/netns.py": "carries out `ip` and `tc`, and empties a namespace that goes",
+    "conformance.py": "plays a program of its own against a test bed",
+    "clients/split_trial.py": "starts a whole system, as a user does",
+}
+STARTING = {"fork", "kill", "killpg", "waitpid", "pidfd_open", "posix_spawn", "system", "popen"}  # of os
 MODULES = {"time", "socket", "select", "selectors", "socketserver", "urllib", "http", "requests"}
 WAITING = {"sleep", "timeout", "timeout_at", "wait_for", "call_later", "call_at", "time"}
 CONNECTING = {
@@ -71,3 +83,39 @@ def test_nobody_in_the_runtime_reads_a_clock_of_their_own():
         if re.search(r"\btime\.(monotonic|time)\b", line)
     ]
     assert not found, f"use edgewise.runtime.clock: {found}"
+
+
+def past_the_backends(source):
+    """What starts, signals or awaits processes by itself, in words."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names):
+                yield from (each.name for each in names if each.name in ("subprocess", "multiprocessing"))
+            case ast.ImportFrom(module="subprocess" | "multiprocessing" as module):
+                yield module
+            case ast.ImportFrom(module="os", names=names):
+                yield from (each.name for each in names if each.name in STARTING)
+            case ast.Attribute(value=ast.Name("os"), attr=name) if name in STARTING:
+                yield f"os.{name}"
+            case ast.Attribute(attr="create_subprocess_exec" | "create_subprocess_shell" as name):
+                yield name
+
+
+def test_processes_are_reached_through_backends_but_where_a_reason_is_given():
+    found = {
+        str(file.relative_to(RUNTIME)): sorted(set(past_the_backends(file.read_text())))
+        for file in RUNTIME.rglob("*.py")
+    }
+    past = {name for name, words in found.items() if words}
+    assert past == PAST_THE_BACKENDS.keys(), {name: found[name] for name in past ^ PAST_THE_BACKENDS.keys()}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import subprocess", "from subprocess import Popen", "import os\nos.fork()", "from os import kill",
+        "os.killpg(1, 9)", "os.waitpid(-1, 0)", "await_ = asyncio.create_subprocess_exec('a')",
+    ],
+)  # fmt: skip
+def test_what_starts_processes_past_the_backends_is_seen(source):
+    assert list(past_the_backends(source))

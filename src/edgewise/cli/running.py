@@ -27,8 +27,9 @@ from edgewise.report import records
 if TYPE_CHECKING:
     from edgewise.core.place import PlacementPolicy
     from edgewise.report.statistics import Interval
-    from edgewise.runtime.pipelines.live import LivePipeline, PipelineRates
+    from edgewise.runtime.pipelines.live import LivePipeline
     from edgewise.runtime.pipelines.meta import MetaStore
+    from edgewise.runtime.pipelines.rates import PipelineRates
 
 app = verbs()
 READ_TEXT = "read-text"  # a scenario that is written when it is asked for, with its frames

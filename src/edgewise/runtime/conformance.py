@@ -23,7 +23,7 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def check_backend(make_backend: Callable[[Path], Backend], folder: Path, limit_s: float) -> None:
+def check_backend(make_backend: Callable[[Path], Backend[Process]], folder: Path, limit_s: float) -> None:
     """See `edgewise.testing.check_backend`."""
     write_stand_in(folder / STAND_IN)
     settings = {**SETTINGS, "file": str((folder / STAND_IN).resolve())}

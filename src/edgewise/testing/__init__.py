@@ -20,6 +20,7 @@ from edgewise.testing.streams import queue_scenario, small_world, some_streams
 if TYPE_CHECKING:
     from edgewise.model.pipelines import Network
     from edgewise.runtime.backends import Backend
+    from edgewise.runtime.store import Process
     from edgewise.runtime.testbeds import Testbed as Testbed
 
 __all__ = [
@@ -56,7 +57,9 @@ class VirtualClock:
         return self.now_s
 
 
-def check_backend(make_backend: "Callable[[Path], Backend]", folder: Path, limit_s: float = 60.0) -> None:
+def check_backend(
+    make_backend: "Callable[[Path], Backend[Process]]", folder: Path, limit_s: float = 60.0
+) -> None:
     """Start, watch, kill, start again and end a real worker through a backend (extra `live`).
 
     Args:

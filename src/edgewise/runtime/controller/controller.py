@@ -33,7 +33,7 @@ from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import clock, http
 from edgewise.runtime.backends import Backend
 from edgewise.runtime.controller import upkeep
-from edgewise.runtime.controller.health import LONGEST_WAIT_S, Health
+from edgewise.runtime.controller.health import Health
 from edgewise.runtime.controller.holds import LiveHolds
 from edgewise.runtime.controller.home import home
 from edgewise.runtime.controller.jobs import LiveJobs
@@ -45,6 +45,7 @@ from edgewise.runtime.controller.requests import about_nodes, about_work, ledger
 from edgewise.runtime.controller.rolling import TRIES, Rolling
 from edgewise.runtime.controller.switching import Switching
 from edgewise.runtime.http.ports import free_port, taken
+from edgewise.runtime.lifecycle import Lifecycle, pause_s
 from edgewise.runtime.logs import log_json, said_last
 from edgewise.runtime.metrics import faults_in, page
 from edgewise.runtime.protocol.messages import flag, stated_in
@@ -68,25 +69,26 @@ class Controller:
         backend: runs it.
     """
 
-    def __init__(self, store: SteadyStore, backend: Backend) -> None:
-        self.store, self.backend, self._folder = store, backend, store.file.parent
+    def __init__(self, store: SteadyStore, backend: Backend[Process]) -> None:
+        self.store, self._folder = store, store.file.parent
+        self.processes = Lifecycle(backend, GRACE_S)
         self.plane = plane = LivePlane(store)
         self.faults = plane.faults
         self.jobs = LiveJobs(plane)
-        self.replicas = Replicas(plane, self._gateways, lambda handle: handle in self._asked_s)
+        self.replicas = Replicas(plane, self._gateways, self.processes.told)
         self.pipelines = LivePipelines(plane)
         self.holds = LiveHolds(plane, self.pipelines)
         self.here = {each.decision: each for each in (self.replicas, self.pipelines, self.jobs)}
         self.switching = Switching(store, self.replicas, self.here, self._answer)
         self.ending = asyncio.Event()
         self.rolling = Rolling(
-            store, backend, lambda of, path: self._ask(of, "GET", path), self._end, self.ending
+            store, self.processes, lambda of, path: self._ask(of, "GET", path), self.ending
         )
         self._down: list[str] = []  # nodes
         self.health = Health(
-            backend, lambda of, timeout_s: self._answer(of, "GET", "/v2/health/live", timeout_s=timeout_s)
+            self.processes.kill,
+            lambda of, timeout_s: self._answer(of, "GET", "/v2/health/live", timeout_s=timeout_s),
         )
-        self._asked_s: dict[str, float] = {}  # when a handle was told to end
         self._clients: dict[tuple[str, str | None], http.Client] = {}
 
     # processes
@@ -105,34 +107,32 @@ class Controller:
 
     def _reconcile(self, running: Running) -> None:
         process, handle, failures = running.process, running.handle, running.failures
-        if handle is not None and not self.backend.alive(handle):
+        if handle is not None and not self.processes.alive(handle):
             failures = 0 if handle in self.health.served else failures + 1
             self.store.started(process.name, None, failures)
-            told = not failures or handle in self._asked_s
+            told = not failures or self.processes.told(handle)
             why = {} if told else {"why": said_last(self._folder, process.name)}
             log.warning("ended", extra={"who": process.name, "failures": failures} | why)
             handle = None
         failed = process.settings.get("node") in self._down
         wanted = process.wanted and not failed and not self.ending.is_set()
         if handle is None:
-            wait_s = min(0.05 * 2**failures, LONGEST_WAIT_S) if failures > 1 else 0.0
-            if wanted and clock.unix_s() >= running.started_s + wait_s:
+            if wanted and clock.unix_s() >= running.started_s + pause_s(failures):
                 process = self._at_free_port(process) if failures else process
                 self._start(process, failures)
         elif failed:
-            self._asked_s.setdefault(handle, clock.monotonic_s())
-            self.backend.stop(handle, force=True)
+            self.processes.end(handle, at_once=True)
         elif not wanted and (self.ending.is_set() or not self._needed(process)):
-            self._end(handle)
+            self.processes.end(handle)
 
     def _start(self, process: Process, failures: int) -> None:
         """Start a process, unless it is wanted otherwise by now: a change does not wait for us."""
-        handle = self.backend.start(process)
+        handle = self.processes.start(process)
         self.store.started(process.name, handle, failures)
         log.info("started", extra={"who": process.name, "port": process.port})
         now = self.store.process(process.name)
         if now is None or now.process.digest != process.digest:
-            self.backend.stop(handle, force=True)
+            self.processes.kill(handle)
             self.store.started(process.name, None, failures)
             log.info("started anew, as it is wanted now", extra={"who": process.name})
 
@@ -150,13 +150,6 @@ class Controller:
         if process.kind == "replica" or process.pooled:
             return self.replicas.in_use(process.name)
         return process.kind == "worker" and self.rolling.under_way
-
-    def _end(self, handle: str) -> None:
-        if handle not in self._asked_s:
-            self._asked_s[handle] = clock.monotonic_s()
-            self.backend.stop(handle)
-        elif clock.monotonic_s() - self._asked_s[handle] > GRACE_S:
-            self.backend.stop(handle, force=True)
 
     async def keep(self, period_s: float = 0.02) -> None:
         """Reconcile until everything that is to end has ended."""
@@ -192,8 +185,7 @@ class Controller:
         """Forget processes that are no more."""
         handles = {r.handle for r in rows} | {handle for handle, *_ in self.store.retired()}
         self.health.forget(handles)
-        for handle in self._asked_s.keys() - handles:
-            del self._asked_s[handle]
+        self.processes.forget(handles)
         for where in self._clients.keys() - {_where(r.process) for r in rows}:
             self._clients.pop(where).close()
 
@@ -307,7 +299,7 @@ class Controller:
 
     def _row(self, running: Running) -> dict[str, Any]:
         process, handle = running.process, running.handle
-        up = handle is not None and self.backend.alive(handle)
+        up = handle is not None and self.processes.alive(handle)
         fails = process.wanted and running.failures >= TRIES and not (up and handle in self.health.served)
         state = "failed" if fails else "running" if up else "starting" if process.wanted else "stopped"
         if process.settings.get("node") in self._down:
@@ -398,7 +390,7 @@ async def _run(controller: Controller) -> None:
     await listening.close(0.5)
 
 
-def main(folder: Path, backend: Backend, handle: str | None = None) -> None:
+def main(folder: Path, backend: Backend[Process], handle: str | None = None) -> None:
     """Be the controller of a folder until told to end.
 
     Args:

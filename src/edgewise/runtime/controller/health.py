@@ -10,14 +10,12 @@ import logging
 from collections.abc import Awaitable, Callable, Container
 
 from edgewise.runtime import clock, http
-from edgewise.runtime.backends import Backend
 from edgewise.runtime.store import Process, Running
 
 log = logging.getLogger("edgewise.controller")
 ANSWER_S = 5.0  # for one check
 PATIENCE_S = 10.0  # without an answer, and a process is killed
 HELD_UP_S = 1.0  # a check that ends so much after its time-out does not count
-LONGEST_WAIT_S = 5.0  # before what has ended again and again is started anew
 LOADING_S = 300.0  # a large network on a slow disk
 Answer = Callable[[Process, float], Awaitable[http.Response | None]]
 
@@ -26,15 +24,15 @@ class Health:
     """Checks processes.
 
     Args:
-        backend: kills what is stuck.
+        kill: of a handle, what is stuck.
         answer: what a process answers when it is asked whether it lives, None where it gives nothing in
             so many seconds.
     Attributes:
         served: handles that have answered.
     """
 
-    def __init__(self, backend: Backend, answer: Answer) -> None:
-        self._backend, self._answer = backend, answer
+    def __init__(self, kill: Callable[[str], None], answer: Answer) -> None:
+        self._kill, self._answer = kill, answer
         self.served: set[str] = set()
         self._silent_s: dict[str, float] = {}  # for how long a handle has not answered
 
@@ -63,4 +61,4 @@ class Health:
         self._silent_s[handle] = self._silent_s.get(handle, 0.0) + period_s + took_s
         if self._silent_s[handle] >= PATIENCE_S:
             log.warning("does not answer", extra={"who": running.process.name})
-            self._backend.stop(handle, force=True)
+            self._kill(handle)

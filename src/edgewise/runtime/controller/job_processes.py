@@ -1,116 +1,29 @@
-"""Processes of jobs on this machine: started once, watched through files, suspended, ended.
+"""Processes of jobs on this machine: a backend that starts each once, and knows them by what lies in files.
 
-Each job has a folder with `output`, `started` and `ended`; `job_runner` says what they mean. Nothing is
-known here but what lies in those files and in /proc, so whoever comes later knows as much.
-
-A job's control group (version 2) has limits that hold for all of its processes, a freezer and a kill. It is
-made where its limits hold: in the nearest group, from this process's own upwards, that passes the processor
-controller on and may be written; otherwise in the own one, to freeze and kill. Groups pass nothing on while
-processes are in them, so a job's group mostly lies beside that of its controller.
+Each run of a job has a folder with `output`, `started` and `ended`; `job_runner` says what they mean. Nothing
+is known here but what lies in those files and in /proc, so whoever comes later knows as much.
 """
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import math
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
 from edgewise.errors import RunError
-from edgewise.runtime import clock, private
-from edgewise.runtime.backends import alive_handle
+from edgewise.runtime import private
+from edgewise.runtime.backends import Program, ThisMachine, alive_handle
 from edgewise.runtime.controller import job_runner
 from edgewise.runtime.controller.books import Job
+from edgewise.runtime.controller.job_groups import group_of, make_group, remove_group, write_control
 from edgewise.runtime.controller.job_runner import ENDED, STARTED
 from edgewise.runtime.logs import end_of
-
-NOTE = "group"  # file in a job's folder with the path of its group
-PERIOD_US = 100_000
-LONGEST_REMOVAL_S = 0.2
-
-
-def make_group(place: Path, cores: float, memory_bytes: float) -> Path | None:
-    """The group of the job whose folder is `place`, with its limits; None where none may be made."""
-    group = group_of(place) or _parent() / f"edgewise-job-{place.name}-{_digest(place)}"
-    try:
-        group.mkdir(exist_ok=True)
-    except OSError:
-        return None
-    private.write_file(place / NOTE, str(group))
-    write_control(group, "cpu.max", f"{int(cores * PERIOD_US)} {PERIOD_US}")
-    write_control(group, "cpu.idle", "1")
-    if memory_bytes:
-        write_control(group, "memory.max", str(int(memory_bytes)))
-        write_control(group, "memory.swap.max", "0")
-        write_control(group, "memory.oom.group", "1")
-    return group
-
-
-def group_of(place: Path) -> Path | None:
-    """The group that `make` made for a job's folder."""
-    with contextlib.suppress(OSError):
-        return Path((place / NOTE).read_text())
-    return None
-
-
-def remove_group(group: Path) -> None:
-    """Kill what is left in a group and remove it, unless it takes too long."""
-    write_control(group, "cgroup.kill", "1")
-    until_s = clock.monotonic_s() + LONGEST_REMOVAL_S
-    while group.is_dir() and clock.monotonic_s() < until_s:
-        with contextlib.suppress(OSError):
-            group.rmdir()
-            return
-        time.sleep(0.002)
-
-
-def write_control(group: Path, name: str, text: str) -> bool:
-    """Whether a control file was there and took the text."""
-    try:
-        if not (group / name).exists():
-            return False
-        (group / name).write_text(text)
-    except OSError:
-        return False
-    return True
-
-
-def _parent() -> Path:
-    """Where groups are made."""
-    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-    mount = Path(next((fields[1] for fields in mounts if fields[2] == "cgroup2"), "/sys/fs/cgroup"))
-    lines = Path("/proc/self/cgroup").read_text().splitlines()
-    own = mount / next((line[3:] for line in lines if line[:3] == "0::"), "/").strip("/")
-    for controller in ("+cpu", "+memory"):
-        write_control(own, "cgroup.subtree_control", controller)  # the root of all groups alone takes it
-    for group in (own, *own.parents):
-        if mount in (group, *group.parents) and "cpu" in _passed_on(group) and _may_hold_groups(group):
-            return group
-    return own
-
-
-def _passed_on(group: Path) -> set[str]:
-    with contextlib.suppress(OSError):
-        return set((group / "cgroup.subtree_control").read_text().split())
-    return set()
-
-
-def _may_hold_groups(group: Path) -> bool:
-    return os.access(group, os.W_OK) and os.access(group / "cgroup.procs", os.W_OK)
-
-
-def _digest(place: Path) -> str:
-    """The same for a job's folder whoever asks, so that a group that nobody noted is found again."""
-    return hashlib.sha256(str(place.resolve()).encode()).hexdigest()[:8]
-
 
 NEVER = "never"  # content of `started` where a job must not start any more
 
@@ -135,11 +48,12 @@ class SeenStage(NamedTuple):
 
 
 class JobProcesses:
-    """Jobs of the live system in `folder`; a `run` names one attempt at a job, as `Job.run`."""
+    """The backend of jobs of the live system in `folder`; a handle is a `run`, one attempt at a job."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute() / "jobs"  # runners begin elsewhere
-        self._runners: dict[str, subprocess.Popen[bytes]] = {}
+        self._machine = ThisMachine()
+        self._runners: dict[str, str] = {}  # handles of those that this controller started, by run
 
     def output(self, number: int) -> Path:
         """What a job has written, both streams."""
@@ -155,20 +69,37 @@ class JobProcesses:
         for place in (self.folder / str(number), *self.folder.glob(f"{number}.*")):
             shutil.rmtree(place, ignore_errors=True)
 
-    def start(self, job: Job) -> None:
+    def start(self, process: Job) -> str:
         """Start a runner, which starts the command if nobody ever did; may be called again.
 
         Raises:
             RunError: a folder of it is gone or cannot be made, or no process can be started.
         """
-        if job.run in self._runners and self._runners[job.run].poll() is None:
-            return
-        try:
-            self._runners[job.run] = self._runner(job)
-        except (OSError, ValueError) as error:  # the latter: a text that no path can have
-            raise RunError(f"job {job.id}: cannot be started in {job.folder}: {error}") from error
+        run = process.run
+        if run not in self._runners or not self._machine.alive(self._runners[run]):
+            try:
+                self._runners[run] = self._machine.start(self._runner(process))
+            except (OSError, ValueError) as error:  # the latter: a text that no path can have
+                where = f"job {process.id}: cannot be started in {process.folder}"
+                raise RunError(f"{where}: {error}") from error
+        return run
 
-    def _runner(self, job: Job) -> subprocess.Popen[bytes]:
+    def alive(self, handle: str) -> bool:
+        """Whether the command of a run goes on, or is about to begin."""
+        with contextlib.suppress(OSError):
+            return self.look(handle).stage in (JobStage.RUNNING, JobStage.ALONE)
+        return False
+
+    def stop(self, handle: str, force: bool = False) -> None:
+        """Tell a job's processes to end, also suspended ones; `force` ends them at once."""
+        if force:
+            self._write(handle, "cgroup.kill", "1")
+            self._signal(handle, signal.SIGKILL)
+        else:
+            self._signal(handle, signal.SIGTERM)
+            self.resume(handle)
+
+    def _runner(self, job: Job) -> Program:
         place = self.folder / job.run
         for made in (self.folder, place, self.output(job.id).parent):
             made.mkdir(exist_ok=True, mode=0o700)
@@ -183,12 +114,8 @@ class JobProcesses:
             "processors": processors(cores, job.id),
             "group": str(make_group(place, job.cores, job.memory_bytes) or ""),
         }
-        command = [sys.executable, "-I", "-S", job_runner.__file__, str(place), json.dumps(settings)]
-        with private.open_file(self.output(job.id), "ab") as output:
-            return subprocess.Popen(
-                command, cwd=job.folder, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+        command = (sys.executable, "-I", "-S", job_runner.__file__, str(place), json.dumps(settings))
+        return Program(command, self.output(job.id), given=b"", folder=job.folder)
 
     def look(self, run: str) -> SeenStage:
         """Where the command of a job stands.
@@ -197,7 +124,7 @@ class JobProcesses:
             OSError: its files cannot be read.
         """
         runner = self._runners.get(run)
-        died = runner is not None and runner.poll() is not None
+        died = runner is not None and not self._machine.alive(runner)
         if died:
             del self._runners[run]
         place = self.folder / run
@@ -215,7 +142,7 @@ class JobProcesses:
             except BlockingIOError:
                 return SeenStage(JobStage.RUNNING)
         # its runner has ended: in order, or killed, and then the command may go on alone
-        vanished = SeenStage(JobStage.ALONE if self._handle(run) else JobStage.VANISHED)
+        vanished = SeenStage(JobStage.ALONE if self.command(run) else JobStage.VANISHED)
         return _ended(place) or vanished
 
     def forbid(self, run: str) -> bool:
@@ -237,41 +164,29 @@ class JobProcesses:
     def suspend(self, run: str) -> None:
         """Stop a job's processes where they are."""
         if not self._write(run, "cgroup.freeze", "1"):
-            self.tell(run, signal.SIGSTOP)
+            self._signal(run, signal.SIGSTOP)
 
     def resume(self, run: str) -> None:
         """Let them go on."""
         self._write(run, "cgroup.freeze", "0")
-        self.tell(run, signal.SIGCONT)
+        self._signal(run, signal.SIGCONT)
 
-    def kill(self, run: str) -> None:
-        """End a job's processes at once."""
-        self._write(run, "cgroup.kill", "1")
-        self.tell(run, signal.SIGKILL)
-
-    def tell(self, run: str, what: signal.Signals) -> None:
+    def _signal(self, run: str, what: signal.Signals) -> None:
         """Signal the command and what it started, unless it went into a session of its own."""
-        handle = self._handle(run)
-        if handle is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(int(handle.split(":")[0]), what)
+        if (handle := self.command(run)) is not None:
+            self._machine.signal_session(handle, what)
 
     def running(self) -> list[str]:
         """Whatever runs, whether anybody wrote down that it does."""
-        found = []
-        for place in self.folder.glob("*"):
-            with contextlib.suppress(OSError):
-                if self.look(place.name).stage in (JobStage.RUNNING, JobStage.ALONE):
-                    found.append(place.name)
-        return found
+        return [place.name for place in self.folder.glob("*") if self.alive(place.name)]
 
     def clear(self, run: str) -> None:
         """Remove what only a running job needs; what its command left running in its group is killed."""
         runner = self._runners.pop(run, None)
         if runner is not None:
             if not (self.folder / run / ENDED).exists():
-                runner.kill()  # it has nothing to write down any more
-            runner.wait()
+                self._machine.stop(runner, force=True)  # it has nothing to write down any more
+            self._machine.wait(runner)
         group = group_of(self.folder / run)
         if group is not None:
             remove_group(group)
@@ -280,8 +195,12 @@ class JobProcesses:
         group = group_of(self.folder / run)
         return group is not None and write_control(group, name, text)
 
-    def _handle(self, run: str) -> str | None:
-        """Of the command, if it lives."""
+    def runner(self, run: str) -> str | None:
+        """The handle of the runner that was started here last."""
+        return self._runners.get(run)
+
+    def command(self, run: str) -> str | None:
+        """The handle of the command, if it lives."""
         with contextlib.suppress(OSError):
             handle = (self.folder / run / STARTED).read_text()
             return handle if ":" in handle and alive_handle(handle) else None

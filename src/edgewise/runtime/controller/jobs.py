@@ -14,7 +14,6 @@ that is to be ended where others need its node may begin anew, and waits again; 
 """
 
 import logging
-import signal
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -51,6 +50,7 @@ from edgewise.runtime.controller.books import ACTIVE, RESTART, Job, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.faults import Limited
+from edgewise.runtime.lifecycle import Lifecycle, pause_s
 from edgewise.runtime.logs import SaidOnce
 from edgewise.runtime.sqlite import StoreError
 
@@ -85,19 +85,22 @@ class LiveJobs(LiveDecision):
     Args:
         plane: knows what other work leaves.
         slot_s: how often the policy is asked.
+        processes: of jobs; None: those of this machine.
     """
 
-    def __init__(self, plane: LivePlane, slot_s: float = SLOT_S) -> None:
+    def __init__(
+        self, plane: LivePlane, slot_s: float = SLOT_S, processes: JobProcesses | None = None
+    ) -> None:
         super().__init__(plane, "defer")
         self.slot_s, folder = slot_s, self.store.file.parent
-        self.book, self.processes = JobBook(self.store.file), JobProcesses(folder)
+        self.book, self.processes = JobBook(self.store.file), processes or JobProcesses(folder)
+        self.runs = Lifecycle(self.processes, GRACE_S)
         fallback = policies.load("defer", FALLBACK)
         self.core = DeferCore(Slots(slot_s), plane.ledger, fallback, fallback)
         plane.cores["defer"] = self.core
         plane.carry_out |= dict.fromkeys(get_args(DeferCommand), self._obey)
         self.begin_with(self.store.policy("defer") or policies.USUAL["defer"])
         self._slot, self._whole, self._failed = -1, True, False
-        self._told_s: dict[str, float] = {}  # when a run was told to end
         self._going_on_with = defaultdict[int, SaidOnce](partial(SaidOnce, log, "job"))
 
     async def keep(self, period_s: float = 0.05) -> None:
@@ -121,22 +124,12 @@ class LiveJobs(LiveDecision):
                     log.error("jobs did not end", extra={"jobs": [job.id for job in active]})
                     break
                 await clock.sleep(0.02)
-        until_s, told = clock.monotonic_s() + GRACE_S, set[str]()
-        while left := self.processes.running():
+        until_s = clock.monotonic_s() + 2 * GRACE_S
+        while (left := self.processes.running()) and clock.monotonic_s() < until_s:
             for run in left:
-                self._tell_end(run, again=run in told, late=clock.monotonic_s() > until_s)
-            told |= set(left)
-            if clock.monotonic_s() > until_s + GRACE_S:
-                break
+                with suppress(OSError):
+                    self.runs.end(run)
             await clock.sleep(0.02)
-
-    def _tell_end(self, run: str, again: bool, late: bool) -> None:
-        with suppress(OSError):
-            if late:
-                self.processes.kill(run)
-            elif not again:
-                self.processes.tell(run, signal.SIGTERM)
-                self.processes.resume(run)
 
     def forget(self, most: int, before_s: float) -> None:
         """Forget jobs that are over, and remove their files; see `JobBook.over`."""
@@ -185,7 +178,7 @@ class LiveJobs(LiveDecision):
         for number in self.core.jobs.keys() - {job.id for job in jobs}:
             yield JobEnded(number)
         for job in jobs:
-            standing = job.standing(settled=job.state != "starting" and job.run not in self._told_s)
+            standing = job.standing(settled=job.state != "starting" and not self.runs.told(job.run))
             if known.get(job.id) != standing:
                 fresh = job.id not in self.core.jobs and standing == Standing(standing.job)
                 yield JobSubmitted(standing.job) if fresh else JobStands(standing)
@@ -228,17 +221,18 @@ class LiveJobs(LiveDecision):
         match seen.stage:
             case JobStage.ENDED | JobStage.VANISHED if job.state == "evicted" and not job.cancel:
                 self.processes.clear(job.run)
+                self.runs.forget_one(job.run)
                 self.book.restart(job.id)
             case JobStage.ENDED if seen.code is not None:
                 self._ended(job, seen.code, now_s)
             case JobStage.VANISHED:
                 self._vanished(job, now_s)
             case JobStage.ALONE:
-                self.processes.kill(job.run)  # the next pass says what becomes of it
+                self.runs.kill(job.run)  # the next pass says what becomes of it
             case JobStage.FORBIDDEN:
                 self._forbidden(job, now_s)
             case JobStage.DIED if job.state == "starting":
-                self.book.died(job.id, now_s + 0.1 * 2**job.deaths)
+                self.book.died(job.id, now_s + pause_s(job.deaths + 1, at_once=0))
             case JobStage.ABSENT if job.state == "starting":
                 self._begin(job, now_s)
             case JobStage.ABSENT | JobStage.DIED:
@@ -257,7 +251,7 @@ class LiveJobs(LiveDecision):
                 self._forbidden(job, now_s)
         elif now_s >= job.retry_s:
             try:
-                self.processes.start(job)
+                self.runs.start(job)
             except RunError as error:
                 if self._forbid(job, now_s):
                     self._close(job, "failed", str(error), now_s, began=False)
@@ -274,7 +268,7 @@ class LiveJobs(LiveDecision):
         may_restart = job.when_evicted == RESTART
         if job.cancel:
             self._close(job, "cancelled", "while it ran", now_s)
-        elif may_restart and job.run not in self._told_s and job.state in ("starting", "running"):
+        elif may_restart and not self.runs.told(job.run) and job.state in ("starting", "running"):
             log.warning("job starts anew", extra={"job": job.id, "why": KILLED})
             self.processes.clear(job.run)
             self.book.running(job.id)
@@ -296,7 +290,7 @@ class LiveJobs(LiveDecision):
     def _ended(self, job: Job, code: int, now_s: float) -> None:
         if job.cancel:
             self._close(job, "cancelled", "while it ran", now_s)
-        elif job.run in self._told_s:
+        elif self.runs.told(job.run):
             self._close(job, "failed", f"ran for longer than its {job.duration_s:g} s", now_s)
         elif code == 0:
             self._close(job, "done", "exit status 0", now_s)
@@ -307,7 +301,7 @@ class LiveJobs(LiveDecision):
     def _close(self, job: Job, state: str, why: str, now_s: float, began: bool = True) -> None:
         self.processes.clear(job.run)  # first, for nobody looks at a job that has ended
         self.book.end(job.id, state, why, now_s, began)
-        self._told_s.pop(job.run, None)
+        self.runs.forget_one(job.run)
         self._going_on_with.pop(job.id, None)
         log.info("job ended", extra={"job": job.id, "state": state, "why": why})
 
@@ -315,10 +309,5 @@ class LiveJobs(LiveDecision):
         """Cancelled, over its time, or to start anew: told to end, and killed when it does not."""
         ran_s = now_s - (job.since_s() or now_s)
         over = job.state == "running" and ran_s > job.duration_s - job.saved_s + self.slot_s
-        if job.run in self._told_s:
-            if now_s - self._told_s[job.run] > GRACE_S:
-                self.processes.kill(job.run)
-        elif job.cancel or over or job.state == "evicted":
-            self._told_s[job.run] = now_s
-            self.processes.tell(job.run, signal.SIGTERM)
-            self.processes.resume(job.run)
+        if self.runs.told(job.run) or job.cancel or over or job.state == "evicted":
+            self.runs.end(job.run)

@@ -27,8 +27,8 @@ from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import clock, private, process
 from edgewise.runtime.backends import LocalBackend, alive_handle, handle_of, holders, log_file
 from edgewise.runtime.controller import controller
-from edgewise.runtime.controller.health import LONGEST_WAIT_S
 from edgewise.runtime.controller.plan import DATABASE
+from edgewise.runtime.lifecycle import pause_s
 from edgewise.runtime.logs import fault, last_words
 from edgewise.runtime.serving import TOLD
 from edgewise.runtime.store import Process, Store, from_fields
@@ -56,7 +56,7 @@ class Nursery:
         self._told = False
         self._controller: int | None = None
         self._pair: socket.socket | None = None
-        self._next_s, self._wait_s = 0.0, 0.0
+        self._next_s, self._failures = 0.0, 0
 
     def run(self) -> None:
         """Load everything, then keep a controller and fork what it asks for.
@@ -113,8 +113,8 @@ class Nursery:
 
         self._controller, self._pair = _fork(self.folder, "controller", be, self._pair), mine
         its.close()
-        self._wait_s = min(max(2 * self._wait_s, 0.05), LONGEST_WAIT_S) if began_s - self._next_s < 5 else 0.0
-        self._next_s = began_s + self._wait_s
+        self._failures = self._failures + 1 if began_s - self._next_s < 5 else 0
+        self._next_s = began_s + pause_s(self._failures)
 
     def _serve(self, timeout_s: float) -> None:
         """Fork what the controller asks for."""

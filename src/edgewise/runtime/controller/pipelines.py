@@ -43,9 +43,10 @@ from edgewise.model.pipelines import Network, Pipeline, network_of
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime import clock
 from edgewise.runtime.controller.books import KeptPipeline, PipelineBook
-from edgewise.runtime.controller.health import LONGEST_WAIT_S
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
-from edgewise.runtime.pipelines.live import LivePipeline, PipelineProcesses
+from edgewise.runtime.lifecycle import pause_s
+from edgewise.runtime.pipelines.live import LivePipeline
+from edgewise.runtime.pipelines.processes import PipelineTasks
 from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.states import RUNNING
 from edgewise.runtime.testbeds import LocalTestbed
@@ -81,7 +82,7 @@ class LivePipelines(LiveDecision):
         super().__init__(plane, "place")
         self.book, self.core = PipelineBook(plane.store.file), None
         plane.carry_out |= dict.fromkeys(get_args(PlaceCommand), self._obey)
-        self._processes: PipelineProcesses | None = None
+        self._processes: PipelineTasks | None = None
         self._commands: list[PlaceCommand] = []  # to be carried out
         self._still: set[int] = set()  # frames meet a node that is down, or it is about to come back
         self._fallen: dict[int, Fallen] = {}
@@ -141,7 +142,7 @@ class LivePipelines(LiveDecision):
             first, ledger = policies.load("place", policies.USUAL["place"]), self.plane.ledger
             self.core = PlaceCore(network, first, ledger=ledger, reserving=reserving)
             self.begin_with(name)
-            self._processes, self._watching = PipelineProcesses(LocalTestbed(network)), ""
+            self._processes, self._watching = PipelineTasks(LocalTestbed(network)), ""
         elif name != self.name:
             self.begin_with(name)
         core: PlaceCore = self.core
@@ -224,7 +225,7 @@ class LivePipelines(LiveDecision):
         fallen = self._fallen.setdefault(number, Fallen())
         did_frames = self._looked_s.pop(number, (0.0, 0.0))[1] > 0.0
         fallen.since_s, fallen.times = None, 0 if did_frames else fallen.times + 1
-        fallen.retry_s = now_s + (min(0.05 * 2**fallen.times, LONGEST_WAIT_S) if fallen.times > 1 else 0.0)
+        fallen.retry_s = now_s + pause_s(fallen.times)
         log.warning("pipeline starts again", extra={"pipeline": number, "why": why, "times": fallen.times})
         return why
 
@@ -292,7 +293,7 @@ class LivePipelines(LiveDecision):
 
     async def _start(
         self,
-        processes: PipelineProcesses,
+        processes: PipelineTasks,
         command: StartPipeline | MovePipeline,
         known: dict[int, LivePipeline],
     ) -> None:

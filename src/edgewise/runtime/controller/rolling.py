@@ -22,9 +22,10 @@ from typing import Any
 
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import clock, private
-from edgewise.runtime.backends import Backend, alive_handle, place_file
+from edgewise.runtime.backends import alive_handle, place_file
 from edgewise.runtime.controller.health import LOADING_S
 from edgewise.runtime.http.ports import free_port
+from edgewise.runtime.lifecycle import Lifecycle
 from edgewise.runtime.logs import said_last
 from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.states import DONE, FAILED
@@ -137,17 +138,14 @@ class Rolling:
 
     Args:
         store: what is wanted, and the change.
-        backend: runs processes.
+        processes: starts and ends them.
         ask: JSON of a process's answer to GET, None where it gives none.
-        end: tells the process of a handle to end, and kills it when that takes too long.
         ending: the whole system ends.
     """
 
-    def __init__(
-        self, store: Store, backend: Backend, ask: Ask, end: Callable[[str], None], ending: asyncio.Event
-    ) -> None:
-        self.store, self.backend, self.ending = store, backend, ending
-        self._ask, self._end, self._folder = ask, end, store.file.parent
+    def __init__(self, store: Store, processes: Lifecycle[Process], ask: Ask, ending: asyncio.Event) -> None:
+        self.store, self.processes, self.ending = store, processes, ending
+        self._ask, self._folder = ask, store.file.parent
 
     def report(self) -> dict[str, Any]:
         """State of the latest change, and why it failed."""
@@ -175,12 +173,12 @@ class Rolling:
             with suppress(StoreError):
                 self.store.drop_successors()
         for handle, port, since_s in self.store.retired():
-            if not self.backend.alive(handle):
+            if not self.processes.alive(handle):
                 with suppress(StoreError):
                     self.store.forget_retired(handle)
                 place_file(self.store.file.parent, port).unlink(missing_ok=True)  # nobody takes it again
             elif self.ending.is_set() or (since_s is not None and clock.unix_s() - since_s > SETTLE_S):
-                self._end(handle)
+                self.processes.end(handle)
 
     async def _bring_about(self, change: ScenarioChange) -> None:
         try:
@@ -232,7 +230,7 @@ class Rolling:
         if former.handle is None and not former.process.wanted:
             return self.store.succeed(name)
         if handle is None:
-            handle = self.backend.start(process)
+            handle = self.processes.start(process)
             self.store.successor_started(name, handle)
             log.info("successor started", extra={"who": name, "port": process.port})
         await self._until_ready(process, handle, "/v2/health/ready")
@@ -245,7 +243,7 @@ class Rolling:
         until_s = clock.monotonic_s() + LOADING_S
         while await self._ask(process, path) is None:
             self._go_on(process.name, until_s, "its successor is not ready")
-            if not self.backend.alive(handle):
+            if not self.processes.alive(handle):
                 if self.store.successor(process.name) is None:  # what it was to follow has gone
                     return
                 raise RunError(
@@ -262,17 +260,17 @@ class Rolling:
             return
         process, handle = found
         if handle is not None:  # tried by a controller that ended in between
-            self.backend.stop(handle, force=True)
+            self.processes.kill(handle)
         trial = replace(process, port=free_port(), settings=process.settings | {"trial": True})
-        handle = self.backend.start(trial)
+        handle = self.processes.start(trial)
         self.store.successor_started(name, handle)
         await self._until_ready(trial, handle, "/v2/health/live")
-        self.backend.stop(handle, force=True)
+        self.processes.kill(handle)
         former = self.store.process(name)
         self.store.successor_started(name, None)
         self.store.succeed(name)
-        while former is not None and former.handle and self.backend.alive(former.handle):
-            self._end(former.handle)
+        while former is not None and former.handle and self.processes.alive(former.handle):
+            self.processes.end(former.handle)
             await clock.sleep(PAUSE_S)
         await self._all_ready([name])
 

@@ -18,7 +18,9 @@ from edgewise.errors import RunError
 from edgewise.model.pipelines import Network
 from edgewise.runtime import clock
 from edgewise.runtime.faults import FAULTS, FaultStore
-from edgewise.runtime.pipelines.live import LivePipeline, RunningPipeline, rates_of
+from edgewise.runtime.pipelines.live import LivePipeline
+from edgewise.runtime.pipelines.rates import rates_of
+from edgewise.runtime.pipelines.running import RunningPipeline
 from edgewise.runtime.pipelines.task import PERIOD_S
 from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.states import ENDED, WAITING

@@ -38,13 +38,7 @@ from edgewise.model.problems import nearest
 from edgewise.runtime import clock
 from edgewise.runtime.apart import PolicyApart
 from edgewise.runtime.faults import Faults
-from edgewise.runtime.pipelines.live import (
-    LivePipeline,
-    PipelineProcesses,
-    PipelineRates,
-    RunningPipeline,
-    rates_of,
-)
+from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.meta import (
     LinkStatus,
     MetaStore,
@@ -53,6 +47,9 @@ from edgewise.runtime.pipelines.meta import (
     link_status,
     put_network,
 )
+from edgewise.runtime.pipelines.processes import PipelineTasks
+from edgewise.runtime.pipelines.rates import PipelineRates, rates_of
+from edgewise.runtime.pipelines.running import RunningPipeline
 from edgewise.runtime.pipelines.task import PERIOD_S
 from edgewise.runtime.states import ENDED, RUNNING, WAITING
 from edgewise.runtime.testbeds import LocalTestbed, Testbed
@@ -105,7 +102,7 @@ class PipelineSession:
         self.core = PlaceCore(backend.network, policy, seed, self.guard)
         if shadow is not None:
             self.core.watch_with(shadow, self._guard(shadow, patience_s, shadow=True))
-        self.processes = PipelineProcesses(backend)
+        self.processes = PipelineTasks(backend)
         self._known: dict[int, LivePipeline] = {}
         self._monitor: Monitor | None = None
         self._began_s = clock.monotonic_s()

@@ -1,0 +1,181 @@
+"""The tasks of the pipelines that run, as processes on a test bed, with their flows, paths and rates."""
+
+import json
+import math
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from secrets import token_urlsafe
+
+import numpy as np
+
+from edgewise.core.place import (
+    MovePipeline,
+    PipelineArrays,
+    PlaceCommand,
+    Placement,
+    ReroutePipeline,
+    StartPipeline,
+    StopPipeline,
+    arrays_of,
+)
+from edgewise.runtime.backends import Program, ThisMachine
+from edgewise.runtime.lifecycle import Lifecycle
+from edgewise.runtime.pipelines.live import LivePipeline
+from edgewise.runtime.pipelines.running import RunningPipeline, StartedTask
+from edgewise.runtime.pipelines.task import FlowTarget, TaskSetting
+from edgewise.runtime.testbeds import Flow, LocalTestbed, Testbed
+
+READY_S = 60.0  # a task must have loaded its code within
+PATIENCE_S = 0.5  # from telling a task to end to killing it
+
+
+class PipelineTasks:
+    """Tasks of the pipelines that run, each a process, and their flows; so is the source of each.
+
+    Several pipelines may be started and ended at a time, from threads of their own.
+
+    Args:
+        backend: nodes and links.
+    Attributes:
+        running: by the pipeline's number.
+    """
+
+    def __init__(self, backend: Testbed) -> None:
+        self.backend = backend
+        self.running: dict[int, RunningPipeline] = {}
+        self._machine = ThisMachine()
+        self._tasks = Lifecycle(self._machine, PATIENCE_S)
+        self._paces_s: dict[int, float] = {}
+        self._secret = token_urlsafe(24)  # by which tasks know each other
+        self._changing = threading.Lock()  # `running`, and what the backend knows of its flows
+
+    def carry_out(self, commands: Sequence[PlaceCommand], known: Mapping[int, LivePipeline]) -> None:
+        """Start, move and end processes, and have flows take their paths; returns when all are ready.
+
+        Raises:
+            RunError: a task cannot start, or failed.
+            OSError: this machine starts no process now.
+        """
+        for command in commands:
+            match command:
+                case StopPipeline(number):
+                    self.stop(number)
+                case MovePipeline(placed):
+                    self.stop(placed.pipeline.id)
+        with self._changing:
+            fresh = [each for each in (self._take_up(command, known) for command in commands) if each]
+            self.backend.apply(self.flows())
+        for each in fresh:
+            for process in each.processes.values():
+                process.wait_ready(READY_S)
+        with self._changing:
+            for each in fresh:
+                each.works = True
+                for process in each.processes.values():
+                    process.tell("go")
+                self._tell_pace(each)
+            self._tell_rates()
+
+    def _take_up(self, command: PlaceCommand, known: Mapping[int, LivePipeline]) -> RunningPipeline | None:
+        """Give a pipeline its new place; the processes of one that starts."""
+        match command:
+            case ReroutePipeline(placed):
+                self.running[placed.pipeline.id].placed = placed
+            case StartPipeline(placed) | MovePipeline(placed):
+                self.running[placed.pipeline.id] = self._started(known[placed.pipeline.id], placed)
+                return self.running[placed.pipeline.id]
+        return None
+
+    def pace(self, rates_fps: Mapping[int, float]) -> None:
+        """Have sources send so many frames a second: where tasks share cores, this machine acts as their
+        nodes do.
+
+        Args:
+            rates_fps: of all pipelines that are placed, by number; those that are left out go on unpaced.
+        """
+        paces_s = {number: 1.0 / fps if fps > 0.0 else math.inf for number, fps in rates_fps.items()}
+        with self._changing:
+            before, self._paces_s = self._paces_s, paces_s
+            for number, pipeline in self.running.items():
+                if pipeline.works and paces_s.get(number) != before.get(number):
+                    self._tell_pace(pipeline)
+
+    def _tell_pace(self, pipeline: RunningPipeline) -> None:
+        pace_s = self._paces_s.get(pipeline.placed.pipeline.id, 0.0)
+        pipeline.processes[""].tell(json.dumps({"pace_s": pace_s}))
+
+    def stop(self, number: int) -> None:
+        """End the processes of a pipeline that runs."""
+        with self._changing:
+            ended = self.running.pop(number, None)
+        self._end(ended.processes.values() if ended else ())
+
+    def _end(self, tasks: Iterable[StartedTask]) -> None:
+        left = list(tasks)
+        self._tasks.end_and_wait(each.handle for each in left)
+        for each in left:
+            each.hang_up()
+
+    def flows(self) -> list[Flow]:
+        """What passes between nodes."""
+        return [flow for each in self.running.values() for flow in self._flows(each)]
+
+    def _flows(self, pipeline: RunningPipeline) -> list[Flow]:
+        """Flows between nodes; the bandwidth of the plan is what the network manager enforces."""
+        p = pipeline.placed
+        return [
+            Flow(port, int(u), int(v), tuple(p.path(e).tolist()), float(p.bandwidth_bps[e]))
+            for e, (port, u, v) in enumerate(zip(pipeline.ports, p.tail_node, p.head_node, strict=True))
+            if u != v
+        ]
+
+    def _tell_rates(self) -> None:
+        if not isinstance(self.backend, LocalTestbed):
+            return
+        rates = {str(flow.port): self.backend.sender_rate_bps(flow.port) for flow in self.flows()}
+        for pipeline in self.running.values():
+            for process in pipeline.processes.values() if pipeline.works else ():
+                process.tell(json.dumps(rates))
+
+    def _started(self, live: LivePipeline, placed: Placement) -> RunningPipeline:
+        """The processes of a pipeline and of its source, which is task -1.
+
+        A task takes at least work / speed of its node, as profiled: so this machine acts as slow nodes do.
+        """
+        profiled = arrays_of(live.pipeline, placed.pipeline.id, self.backend.network)
+        running = RunningPipeline(live, placed, [self.backend.port() for _ in profiled.head], {})
+        order, speed_ops = live.pipeline.graph.order(), self.backend.network.speed_ops
+        for task, name in enumerate(("", *order), start=-1):
+            node = int(placed.node[task]) if name else profiled.source
+            setting = TaskSetting(
+                code=live.code if name else None,
+                function=live.functions.get(name) if name else None,
+                frames=[] if name else list(live.frames),
+                address=self.backend.address(node),
+                inputs=[running.ports[e] for e in np.flatnonzero(profiled.head == task)],
+                outputs=[
+                    self._output(running, profiled, e) for e in np.flatnonzero(profiled.tail == task).tolist()
+                ],
+                least_s=float(profiled.work_ops[task] / speed_ops[node]) if name else 0.0,
+                secret=self._secret,
+            )
+            label = f"pipeline {live.pipeline.name!r}, {f'task {name!r}' if name else 'its source'}"
+            command = self.backend.command(node, [sys.executable, "-m", "edgewise.runtime.pipelines.task"])
+            try:
+                started = self._machine.execute(Program(tuple(command)))
+            except OSError:
+                self._end(running.processes.values())
+                raise
+            running.processes[name] = StartedTask(*started, label, setting)
+        return running
+
+    def _output(self, running: RunningPipeline, profiled: PipelineArrays, e: int) -> FlowTarget:
+        placed = running.placed
+        paced = not self.backend.shapes and placed.tail_node[e] != placed.head_node[e]
+        return FlowTarget(
+            address=self.backend.address(int(placed.head_node[e])),
+            port=running.ports[e],
+            rate_bps=float(placed.bandwidth_bps[e]) if paced else None,
+            size_bytes=int(profiled.volume_bits[e] / 8.0) if running.live.code is None else None,
+        )

@@ -1,0 +1,126 @@
+"""A pipeline that runs: its tasks as their lines of JSON show them, its place and its ports."""
+
+import contextlib
+import json
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from edgewise.core.place import Placement
+from edgewise.errors import RunError
+from edgewise.runtime.backends import Child, exit_status
+from edgewise.runtime.pipelines.live import LivePipeline
+from edgewise.runtime.pipelines.task import LOST, PERIOD_S, TaskSetting
+
+SOURCE = "source"  # in names of flows: the process that sends frames
+
+
+class StartedTask:
+    """One process of `edgewise.runtime.pipelines.task`, as its lines of JSON show it.
+
+    Args:
+        handle: of its start.
+        child: its streams, and its exit status.
+        label: for messages.
+        setting: what it is told first.
+    Attributes:
+        latest: its newest report, however old; empty before the first.
+        died: it ended without a word, as what is killed does.
+    """
+
+    def __init__(self, handle: str, child: Child, label: str, setting: TaskSetting) -> None:
+        self.handle, self.label, self._child = handle, label, child
+        self.latest: dict[str, float] = {}
+        self._error: str | None = None
+        self.died = False
+        self._ready = threading.Event()
+        self._fresh = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.tell(json.dumps(setting))
+
+    def tell(self, line: str) -> None:
+        """A line on its standard input."""
+        assert self._child.stdin is not None
+        with contextlib.suppress(OSError, ValueError):  # it has ended; `report` says why
+            self._child.stdin.write(line.encode() + b"\n")
+            self._child.stdin.flush()
+
+    def wait_ready(self, timeout_s: float) -> None:
+        """Until it listens.
+
+        Raises:
+            RunError: it failed, or takes too long.
+        """
+        if not self._ready.wait(timeout_s):
+            raise RunError(f"{self.label}: did not start within {timeout_s:g} s; load less at import")
+        self.check()
+
+    def report(self) -> dict[str, float]:
+        """Its newest report, not older than a few periods: frames, busy_s, at_s and bytes by port.
+
+        Raises:
+            RunError: it failed, or no longer says anything.
+        """
+        self._fresh.clear()
+        if not self._fresh.wait(20 * PERIOD_S):
+            self.check()
+            raise RunError(f"{self.label}: says nothing any more; the machine may be too busy")
+        self.check()
+        return self.latest
+
+    @property
+    def culprit(self) -> bool:
+        """Whether it failed by itself, not because a neighbour did."""
+        return self._error is not None and not self._error.startswith(LOST)
+
+    @property
+    def said(self) -> str | None:
+        """Which task it is and why it has ended; None while it has not."""
+        return None if self._error is None else f"{self.label}: {self._error}"
+
+    def hang_up(self) -> None:
+        """Nothing more is said to it, which has ended."""
+        with contextlib.suppress(OSError):
+            if self._child.stdin is not None:
+                self._child.stdin.close()
+
+    def check(self) -> None:
+        """Raise RunError when it has failed."""
+        if self.said is not None:
+            raise RunError(self.said)
+
+    def _read(self) -> None:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            said: dict[str, Any] = json.loads(line)
+            if "error" in said:
+                self._error = said["error"]
+            elif "at_s" in said:
+                self.latest = said
+            self._ready.set()
+            self._fresh.set()
+        if self._error is None:
+            self.died = True
+            self._error = f"ended with status {exit_status(self._child)}"
+        self._ready.set()
+        self._fresh.set()
+
+
+@dataclass(slots=True)
+class RunningPipeline:
+    """A pipeline and its processes by task; that of the source has no name, for a task may be called so.
+
+    Attributes:
+        works: all of its processes were told to go, and take rates from then on.
+    """
+
+    live: LivePipeline
+    placed: Placement
+    ports: list[int]
+    processes: dict[str, StartedTask]
+    works: bool = False
+
+    def edge(self, e: int) -> str:
+        """Name of an edge, "tail->head"."""
+        order, pipeline = self.live.pipeline.graph.order(), self.placed.pipeline
+        return f"{SOURCE if pipeline.tail[e] < 0 else order[pipeline.tail[e]]}->{order[pipeline.head[e]]}"
