@@ -374,16 +374,26 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*/claims.json")), ids=lambda path: path.parent.name)
-def test_committed_claims_say_whose_method_they_are_about(path):
+def test_committed_claims_still_stand_and_say_whose_method_they_are_about(path):
     what = run.find(path.parent.name)
     for claim in json.loads(path.read_text())["claims"]:
         id = claim["id"]
-        assert (id in what.claims) != (id in what.withdrawn), id
-        assert id in what.withdrawn or claim["method"] == what.method(id), id
-        assert claim["setting"] == what.setting_of(id), id
-        assert list(claim) == list(
-            Claim.without_figures("", "", "edgewise", "published", "", "holds", "").as_dict()
-        )
+        assert id in what.claims and id not in what.withdrawn, id
+        assert claim["method"] == what.method(id) and claim["setting"] == what.setting_of(id), id
+        assert list(claim) == FIELDS
+
+
+FIELDS = list(Claim.without_figures("", "", "edgewise", "published", "", "holds", "").as_dict())
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/withdrawn.json")), ids=lambda path: path.parent.name)
+def test_what_was_published_and_no_longer_stands_is_kept_with_its_reason(path):
+    what = run.find(path.parent.name)
+    stands = {claim["id"] for claim in json.loads(path.with_name("claims.json").read_text())["claims"]}
+    for claim in json.loads(path.read_text())["claims"]:
+        assert list(claim) == [*FIELDS, "why"] and claim["id"] not in stands
+        assert claim["why"] == what.withdrawn.get(claim["id"], claim["why"]) and len(claim["why"]) > 30
+        assert claim["id"] in what.withdrawn or claim["id"] in what.claims
 
 
 def test_what_is_withdrawn_for_a_test_names_one_that_is_there():
