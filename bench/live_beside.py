@@ -40,6 +40,7 @@ from edgewise.run.live import live_run
 from edgewise.run.result import Result
 from edgewise.runtime.clients.all_work import bring
 from edgewise.runtime.controller.plan import Emulation, deciding, prepare
+from edgewise.runtime.testbeds.spaces import Spaces
 
 BUSY = 0.05  # share of the time in which processes could run and waited to
 RUNS = "runs.jsonl"
@@ -55,6 +56,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--set", action="append", default=[], help="PATH=VALUE, as edgewise simulate has it")
     parser.add_argument("--out", type=Path, help="a folder; what is there stays")
+    parser.add_argument("--namespaces", action="store_true", help="links as the scenario says; needs root")
     parser.add_argument("--page", action="store_true", help="write its summary anew, and run nothing")
     chosen = parser.parse_args()
     if chosen.page:
@@ -62,7 +64,7 @@ def main() -> None:
     scenario, rows = load_scenario(chosen.scenario, parsed(chosen.set)), []
     print(f"{edition(scenario)}, {scenario.duration_s:g} s; busy: waited for more than {100 * BUSY:g} %")
     for seed in parse_seeds(chosen.seeds):
-        rows.append(row := one(scenario, seed))
+        rows.append(row := one(scenario, seed, chosen.namespaces))
         show(row)
         if chosen.out is not None:
             chosen.out.mkdir(parents=True, exist_ok=True)
@@ -73,10 +75,10 @@ def main() -> None:
         write_page(chosen.out)
 
 
-def one(scenario: Scenario, seed: int) -> dict[str, Any]:
-    """A seed, live and simulated."""
+def one(scenario: Scenario, seed: int, apart: bool) -> dict[str, Any]:
+    """A seed, live and simulated; `apart`: on namespaces."""
     who = deciding(scenario)
-    with tempfile.TemporaryDirectory() as folder, up(Path(folder) / "live", scenario, seed) as state:
+    with tempfile.TemporaryDirectory() as folder, up(Path(folder) / "live", scenario, seed, apart) as state:
         brought = bring(state, seed, LATER_S)
         live = live_run(state, between_s=(brought.began_s, brought.began_s + scenario.duration_s))
     simulated, found = api.simulate(scenario, who, [seed]), figures(live)
@@ -85,16 +87,21 @@ def one(scenario: Scenario, seed: int) -> dict[str, Any]:
         found["streams"] |= {"in time": seen["ok"] / seen["came"], "queries": seen["came"]}
     return {
         "scenario": edition(scenario), "seed": seed, "policies": who, "waited": brought.waited,
+        "on": "namespaces" if apart else "local",
         "busy": brought.waited > BUSY, "machine": brought.busy,
         "live": found, "simulated": figures(simulated),
     }  # fmt: skip
 
 
 @contextmanager
-def up(folder: Path, scenario: Scenario, seed: int) -> Iterator[Path]:
+def up(folder: Path, scenario: Scenario, seed: int, apart: bool) -> Iterator[Path]:
     """A live system of a scenario, whose processes all answer; it is ended."""
-    with nursing(prepare(folder, scenario, emulation=Emulation(seed=seed))):
-        yield folder
+    try:
+        with nursing(prepare(folder, scenario, emulation=Emulation(seed=seed), on_namespaces=apart)):
+            yield folder
+    finally:
+        if apart:
+            Spaces(folder).remove()
 
 
 def figures(result: Result) -> Figures:

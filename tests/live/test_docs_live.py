@@ -20,6 +20,8 @@ from docs_commands import RECORDED, ROOT, blocks, needs_a_system
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.sqlite import copy_of
+from edgewise.runtime.testbeds import netns
+from edgewise.runtime.testbeds.spaces import left_behind
 
 pytestmark = pytest.mark.live
 LONG_S = 60.0
@@ -50,6 +52,7 @@ BY_HAND = {
     "pipelines.md": "tests/live/test_docs_runs.py",
     "split.md": "tests/live/test_docs_runs.py",
 }
+CAMPUS = commands_of("tutorials/campus-live.md")
 RUN = {*STEERING, *LASTING, *commands_of("orchestration.md", "tutorials/campus-live.md", *BY_HAND)}
 
 
@@ -187,9 +190,7 @@ def test_the_tutorial_sends_spans_and_its_recording_is_replayed_live(tmp_path):
 def test_all_five_kinds_of_work_are_brought_recorded_and_replayed(tmp_path):
     """The page's commands in their order, on its scenario made short."""
     (tmp_path / "short.yaml").write_text(dump_scenario(load_scenario("campus-small", CHANGES)))
-    shown = [
-        line for block in blocks() if block.page == "tutorials/campus-live.md" for line in block.commands
-    ]
+    shown = CAMPUS[:6]
     first, load, record, down, report, replay = shown
     assert [each.split()[0] for each in shown] == ["up", "load", "record", "down", "report", "replay"]
     with system(tmp_path, first.replace("campus-small", "short.yaml")) as (started, _):
@@ -208,6 +209,21 @@ def test_all_five_kinds_of_work_are_brought_recorded_and_replayed(tmp_path):
     for other in ("orchestrate=none,autoscaler", "defer=fifo,horizon"):  # of the tutorial
         said = edgewise(*shlex.split(lasting(f"{RECORDED} --policies {other}")), folder=tmp_path)
         assert all(name in said for name in other.partition("=")[2].split(",")), said
+
+
+@pytest.mark.skipif(netns.unavailable() is not None, reason=str(netns.unavailable()))
+def test_all_five_kinds_of_work_run_on_namespaces(tmp_path):
+    (tmp_path / "short.yaml").write_text(dump_scenario(load_scenario("campus-small", CHANGES)))
+    first, load, down = CAMPUS[6:]
+    with system(tmp_path, first.replace("campus-small", "short.yaml")) as (started, said):
+        assert "wait for each other" not in said and re.search(r"gateway-0: http://10\.\d+\.0\.1:", said)
+        figures = edgewise(*shlex.split(load), folder=tmp_path)
+        for work in ("streams", "services", "graphs", "pipelines", "jobs"):
+            came, ok = map(int, re.search(rf"{work}\s+(\d+)\s+(\d+)", figures).groups())
+            assert came >= ok > 0, (work, figures)
+        edgewise(*shlex.split(down), folder=tmp_path)
+        assert started.wait(LONG_S) == 0
+    assert tmp_path / "runs/live" not in left_behind()
 
 
 def test_every_live_command_is_run():

@@ -33,12 +33,14 @@ from edgewise.cli.verbs import (
 )
 from edgewise.errors import EdgewiseError, PolicyError, RunError, extra
 from edgewise.model.grammar.scenario import LIVE, not_run
+from edgewise.model.problems import nearest
 from edgewise.model.scenario import Scenario
 from edgewise.model.ways import unused_cables
 from edgewise.report import records
 
 app = verbs()
 Restore = Annotated[bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")]
+LOCAL, NAMESPACES, LOCALHOST = "local", "namespaces", "127.0.0.1"  # where to run; where to listen
 COMPILING = "compiling kernels, for the first time on this machine: up to half a minute"
 
 
@@ -57,7 +59,7 @@ def up(
     emulate: Annotated[bool, typer.Option(help="Links and workers take the scenario's time.")] = True,
     changes: SetOption = None,
     seed: Annotated[int, typer.Option(help="Keys the emulated delays and the policy.")] = 0,
-    host: Host = "127.0.0.1",
+    host: Host = LOCALHOST,
     grpc_port: GrpcPort = None,
     token_file: TokenFile = None,
     tls_cert: TlsCert = None,
@@ -66,16 +68,24 @@ def up(
     anyone: Open = False,
     otlp: Otlp = None,
     restore: Restore = False,
+    on: Annotated[
+        str,
+        typer.Option(help="local: all at localhost; namespaces: each site and node a network of its own."),
+    ] = LOCAL,
 ) -> None:
     """Run a scenario live here until Ctrl-C: workers, gateways, and a controller that keeps them.
 
     Where it runs already, the change is taken over: processes are replaced one by one, streams stay open.
+
+    On namespaces, which need root, links are as fast as the scenario says and messages wait for each other;
+    gateways answer this machine at addresses of their own.
     """
     from edgewise.cli import waiting
     from edgewise.runtime import private
     from edgewise.runtime.compiling import needed_by
     from edgewise.runtime.controller import graphs, nursery, plan, switching
     from edgewise.runtime.serving import Listen
+    from edgewise.runtime.testbeds.spaces import Spaces
 
     if models is not None and not models.is_dir():
         raise RunError(f"--models {models}: no such folder")
@@ -83,7 +93,8 @@ def up(
     private.check_folder(folder, plan.DATABASE)
     loaded = load_changed(scenario, changes)
     runs = LIVE if loaded.topology.sites else LIVE[:2]  # all come through gateways, or run beside them
-    note([*not_run(loaded.spec, runs, "edgewise up"), *graphs.not_served(loaded), *unlike(loaded)])
+    apart = on_namespaces(on, host, otlp)
+    note([*not_run(loaded.spec, runs, "edgewise up"), *graphs.not_served(loaded), *unlike(loaded, apart)])
     note(unused_cables(loaded.spec, loaded.topology))
     given = deciding(loaded, by_decision(policy))
     wanted = plan.deciding(loaded, given)
@@ -101,7 +112,7 @@ def up(
     later = go_on(loaded, wanted, given, left)
     store = plan.prepare(
         folder, loaded, given=None if again or left else given, models=models, gateways=gateways,
-        emulation=plan.Emulation(emulate, seed), where=where, otlp=otlp,
+        emulation=plan.Emulation(emulate, seed), where=where, otlp=otlp, on_namespaces=apart,
     )  # fmt: skip
     for decision in later:
         switching.switch_later(store, decision, given[decision])
@@ -130,16 +141,35 @@ def up(
         out.print("starting: networks are loaded")
         said = waiting.Waiting(folder)
         nursery.Nursery(folder, said.look, said.loading).run()
+        if apart:  # all has ended; where the nursery fails what runs goes on, and its namespaces stay
+            Spaces(folder).remove()
         said.check()
 
 
-def unlike(scenario: Scenario) -> list[str]:
-    """What runs otherwise than in simulation, in words."""
+def on_namespaces(on: str, host: str, otlp: str | None) -> bool:
+    """Whether sites and nodes shall be namespaces.
+
+    Raises:
+        EdgewiseError: there is no such thing to run on, or another option does not go with it.
+    """
+    if on not in (LOCAL, NAMESPACES):
+        raise EdgewiseError(f"--on {on}: is not known; {nearest(on, (LOCAL, NAMESPACES))}")
+    if on == NAMESPACES and host != LOCALHOST:
+        raise EdgewiseError(
+            f"--host {host}: on namespaces gateways have addresses of their own; leave it out"
+        )
+    if on == NAMESPACES and otlp is not None:
+        raise EdgewiseError(f"--otlp {otlp}: nothing in a namespace reaches it; leave it out")
+    return on == NAMESPACES
+
+
+def unlike(scenario: Scenario, apart: bool) -> list[str]:
+    """What runs otherwise than in simulation, in words; `apart`: on namespaces."""
     found = []
-    if scenario.sharing != "none":
+    if scenario.sharing != "none" and not apart:
         found.append(
             "live, messages do not wait for each other on links: each has the rate and delay of its way; "
-            "edgewise simulate shares links"
+            "edgewise simulate shares links, and so does --on namespaces"
         )
     if any(getattr(spec, "code", None) is None for spec in scenario.spec.pipelines or ()):
         found.append("pipelines without code are run by stand-ins: they take the time and send the bytes")

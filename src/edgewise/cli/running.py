@@ -276,10 +276,15 @@ def clean(
     everything: Annotated[bool, typer.Option("--all", help="Also those whose maker still runs.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove namespaces that a killed run has left, with all that is in them."""
-    from edgewise.runtime.testbeds import netns
+    """Remove namespaces that a killed run, or a system that is gone, has left, with all that is in them."""
+    from edgewise.runtime.backends import holders
+    from edgewise.runtime.controller.nursery import is_running
+    from edgewise.runtime.testbeds import netns, spaces
 
     removed = netns.clean(everything)
+    for folder in spaces.left_behind():
+        if everything or not (is_running(folder) or holders(folder)):
+            removed += spaces.Spaces(folder).remove()
     said = f"removed {len(removed)} namespaces" + (f": {', '.join(removed)}" if removed else "")
     answer({"removed": list(removed)}, as_json, lambda: out.print(said))
 

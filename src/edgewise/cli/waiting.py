@@ -22,6 +22,7 @@ from edgewise.runtime.logs import said_last
 from edgewise.runtime.reaching import not_started
 from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import Running, Store
+from edgewise.runtime.testbeds.spaces import SPACES, Spaces
 
 LOOK_S, SAY_S, LOADING_S = 0.1, 2.0, 5.0
 FORCE_S = 10.0  # to drain, where no controller sees to it
@@ -165,6 +166,8 @@ def _note_end(folder: Path) -> None:
     """Nothing runs, and nothing is to go on at the next start; what can be written is."""
     with suppress(sqlite.StoreError), closing(Store(folder / DATABASE)) as store:
         store.end()
+        if store.get(SPACES):
+            Spaces(folder).remove()
 
 
 def restore_state(folder: Path) -> None:
@@ -224,9 +227,9 @@ def check_ports(rows: Sequence[Running]) -> None:
         RunError: it has.
     """
     for row in rows:
-        if row.process.kind != "gateway" or (row.handle and alive_handle(row.handle)):
-            continue
         settings = row.process.settings
+        if row.process.kind != "gateway" or "space" in settings or (row.handle and alive_handle(row.handle)):
+            continue
         _check(settings["host"], row.process.port, row.process.name, "--port")
         if settings["grpc_port"] is not None:
             _check(settings["host"], settings["grpc_port"], f"gRPC of {row.process.name}", "--grpc-port")

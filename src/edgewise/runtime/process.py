@@ -45,6 +45,7 @@ from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
 from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import SHADOWS, Process, Store, from_fields, tls_files
+from edgewise.runtime.testbeds.spaces import enter
 from edgewise.runtime.tracing import tracing_to
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel, SlowModel
@@ -89,13 +90,16 @@ def main(folder: Path, process: Process) -> None:
     Raises:
         EdgewiseError: it cannot begin.
     """
+    if space := process.settings.get("space"):
+        enter(space)
     if process.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, process.cores)
     log_json()
     place = take_place(folder, process.port)
     if process.kind != "gateway":
         store = Store.readable(folder / DATABASE)  # a worker that died comes back whatever its state
-        where = Listen(port=process.port, token=store.secret("parts"), operators=(store.secret("operator"),))
+        host = process.settings.get("host", http.LOCALHOST)
+        where = Listen(host, process.port, token=store.secret("parts"), operators=(store.secret("operator"),))
         store.close()
         run(run_worker(_worker(process), where))
         place.close()
@@ -178,7 +182,9 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         patience=replace(PATIENCE, lease_s=scenario.streams.lease_s),
         book=Book(store, process.name),
         name=process.name,
-        ways=Ways(world, settings["seed"], settings["client_s"]) if settings["emulate"] else None,
+        ways=Ways(world, settings["seed"], settings["client_s"], "space" in settings)
+        if settings["emulate"]
+        else None,
         site=settings["site"],
         tracing=tracing_to(settings.get("otlp"), process.name),
     )
@@ -267,7 +273,7 @@ def _front(folder: Path, process: Process, store: Store, bodies_bytes: float) ->
         certificate=certificate,
         key=key,
         names=tuple(settings["names"]),
-        open=settings["open"],
+        open=settings["open"] or "space" in settings,  # only this machine has a way there
         bodies_bytes=bodies_bytes,
     )
 

@@ -50,6 +50,7 @@ from edgewise.runtime.pipelines.processes import PipelineTasks
 from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.states import RUNNING
 from edgewise.runtime.testbeds import LocalTestbed
+from edgewise.runtime.testbeds.spaces import SPACES, SpaceTestbed, from_settings
 
 log = logging.getLogger("edgewise.pipelines")
 MOST_AT_ONCE = 4  # pipelines whose processes are started or ended side by side
@@ -142,7 +143,9 @@ class LivePipelines(LiveDecision):
             first, ledger = policies.load("place", policies.USUAL["place"]), self.plane.ledger
             self.core = PlaceCore(network, first, ledger=ledger, reserving=reserving)
             self.begin_with(name)
-            self._processes, self._watching = PipelineTasks(LocalTestbed(network)), ""
+            spaces = from_settings(self.plane.store.get(SPACES, {}))
+            bed = SpaceTestbed(network, spaces) if spaces else LocalTestbed(network)
+            self._processes, self._watching = PipelineTasks(bed), ""
         elif name != self.name:
             self.begin_with(name)
         core: PlaceCore = self.core

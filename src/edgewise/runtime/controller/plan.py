@@ -16,7 +16,7 @@ from edgewise.config import dump_scenario
 from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
 from edgewise.core.world import World
-from edgewise.errors import PolicyError, ScenarioError
+from edgewise.errors import PolicyError, RunError, ScenarioError
 from edgewise.model.orchestration import System
 from edgewise.model.pools import decided_on
 from edgewise.model.scenario import Scenario
@@ -50,6 +50,7 @@ from edgewise.runtime.store import (
     Store,
     tls_files,
 )
+from edgewise.runtime.testbeds.spaces import SPACES, Spaces, as_settings, from_settings
 from edgewise.runtime.tracing import check_otlp
 from edgewise.runtime.worker.pieces import SUFFIX, WHOLE
 
@@ -109,6 +110,7 @@ def prepare(
     emulation: Emulation = EMULATED,
     where: Listen = HERE,
     otlp: str | None = None,
+    on_namespaces: bool = False,
 ) -> Store:
     """Write down what is wanted; whoever runs the folder's controller brings it about, see `rolling`.
 
@@ -125,11 +127,14 @@ def prepare(
         where: the first gateway listens, and which clients may ask; the ports of the others follow, or are
             free ones where it says 0. Certificate and key are copied.
         otlp: address of a collector that traces go to; None for no traces.
+        on_namespaces: each site and node is a network namespace, joined as the scenario says, see
+            `testbeds.spaces`; they are made here.
     Raises:
         ScenarioError: too many workers for one machine, a model's or TLS file is missing, or no traces can
             be made.
         PolicyError: a policy of its services is unknown, or nobody decides that here.
-        RunError: an earlier change is under way, or the state is damaged or cannot be written.
+        RunError: an earlier change is under way, the state is damaged or cannot be written, or no namespaces
+            can be made.
     """
     check_otlp(otlp)
     given_scenario, scenario = scenario, with_servers(scenario)
@@ -143,6 +148,7 @@ def prepare(
     check_whole(folder / DATABASE)
     store = Store(folder / DATABASE)
     change = begin_change(store)
+    spaces = _spaces(store, scenario, on_namespaces)
     cut = cut_graphs(given_scenario, folder)
     digest = _write(scenario, store)
     kinds = {
@@ -164,13 +170,15 @@ def prepare(
     with store.at_once():  # the controller of a system that runs starts and ends replicas meanwhile
         known = _Known(store, world)
         workers = [
-            known.worker(w, kinds[w.variant] | {"node": w.node} | _starts(scenario, w))
+            known.worker(
+                w, kinds[w.variant] | {"node": w.node} | _starts(scenario, w) | spaces.get(w.node, {})
+            )
             for w in scenario.topology.workers
         ]
         wanted = [
             *workers,
             *_replicas(store, services, kinds, _held(scenario, services, workers)),
-            *known.gateways(sites, where, settings),
+            *known.gateways(sites, where, settings, spaces),
         ]
         store.want([beside(process, known.rows) for process in wanted], known.renamed)
         store.name_policies(wanted_policies)
@@ -187,6 +195,21 @@ def prepare(
     store.checkpoint()
     keep_copy(store.file)
     return store
+
+
+def _spaces(store: Store, scenario: Scenario, on_namespaces: bool) -> Mapping[str, dict[str, str]]:
+    """Settings of the processes of each site and node: where they are, on namespaces, which are made.
+
+    Raises:
+        ScenarioError: there are too many.
+        RunError: they cannot be made, or the system runs otherwise.
+    """
+    before, spaces = store.get(SPACES, {}), Spaces(store.file.parent)
+    if not store.ended() and bool(before) != on_namespaces:
+        raise RunError("--on: cannot change while the system runs; edgewise down, then up")
+    made = as_settings(spaces.make(scenario.topology, from_settings(before))) if on_namespaces else {}
+    store.put(SPACES, made)
+    return made
 
 
 def _write(scenario: Scenario, store: Store) -> str:
@@ -238,14 +261,25 @@ def _check(
 
 
 def replica(
-    services: Services, n: int, s: int, taken: Collection[str], settings: Mapping[str, Any], port: int
+    services: Services,
+    n: int,
+    s: int,
+    taken: Collection[str],
+    settings: Mapping[str, Any],
+    spaces: Mapping[str, Mapping[str, str]],
 ) -> Process:
-    """A replica of service s on node n, with the least number that gives a name which is not `taken`."""
+    """A replica of service s on node n, with the least number that gives a name which is not `taken`.
+
+    Args:
+        spaces: what `SPACES` of the store says of each node.
+    """
+    port = free_port()
     service, node, number = services.names[s], services.nodes[n], 0
     while f"{service}@{node}#{number}" in taken:
         number += 1
     more = {"service": service, "node": node, "entity": 10_000 * (s + 1) + 100 * n + number}
-    return Process(f"{service}@{node}#{number}", "replica", port, {**settings, **more}, _core(n + number))
+    made = {**settings, **more, **spaces.get(node, {})}
+    return Process(f"{service}@{node}#{number}", "replica", port, made, _core(n + number))
 
 
 def _begun(decision: str, name: str, system: System) -> None:
@@ -312,6 +346,7 @@ def _replicas(
         return []
     store.put("services", {name: kinds[name] for name in services.names})
     needs, total = services.system.replica_holds, services.system.node_has
+    spaces = store.get(SPACES, {})
     left = total - pooled
     kept: list[Process] = []
     for running in store.processes("replica"):
@@ -322,13 +357,15 @@ def _replicas(
         if have_room(needs[s], left[n], total[n]).all():
             left[n] -= needs[s]
             fresh = {name: old.settings[name] for name in ("service", "node", "entity")}
-            kept.append(replace(old, settings={**kinds[services.names[s]], **fresh}))
+            kept.append(
+                replace(old, settings={**kinds[services.names[s]], **fresh, **spaces.get(fresh["node"], {})})
+            )
     have, taken = {p.settings["service"] for p in kept}, {r.process.name for r in store.processes()}
     first = services.system.initial.sum(axis=0).tolist()
     wish = [0 if name in have else count for name, count in zip(services.names, first, strict=True)]
     placed = first_replicas(wish, needs, left)
     for n, s in np.repeat(np.argwhere(placed), placed[placed > 0], axis=0).tolist():
-        kept.append(replica(services, n, s, taken, kinds[services.names[s]], free_port()))
+        kept.append(replica(services, n, s, taken, kinds[services.names[s]], spaces))
         taken.add(kept[-1].name)
     return kept
 
@@ -413,7 +450,13 @@ class _Known:
         cores = _core(entity)
         return Process(name, "worker", free_port(), {**settings, "entity": entity}, cores, worker.at_first)
 
-    def gateways(self, sites: Sequence[str], where: Listen, settings: Mapping[str, Any]) -> list[Process]:
+    def gateways(
+        self,
+        sites: Sequence[str],
+        where: Listen,
+        settings: Mapping[str, Any],
+        spaces: Mapping[str, Mapping[str, str]],
+    ) -> list[Process]:
         """Gateways for sites; those that are there keep theirs."""
         left, numbers = list(sites), dict[int, str]()
         for running in self._of("gateway"):
@@ -422,7 +465,10 @@ class _Known:
                 numbers[int(running.process.name.rpartition("-")[2])] = running.process.settings["site"]
         free = (number for number in itertools.count() if number not in numbers)
         numbers |= dict(zip(list(itertools.islice(free, len(left))), left, strict=True))
-        return [self._gateway(number, site, where, settings) for number, site in sorted(numbers.items())]
+        return [
+            self._gateway(number, site, where, {**settings, **spaces.get(site, {})})
+            for number, site in sorted(numbers.items())
+        ]
 
     def _gateway(self, number: int, site: str, where: Listen, settings: Mapping[str, Any]) -> Process:
         name = f"gateway-{number}"

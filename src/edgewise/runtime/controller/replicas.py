@@ -41,8 +41,8 @@ from edgewise.runtime.apart import load
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.controller.plan import MOST_PROCESSES, replica
 from edgewise.runtime.controller.pools_seen import PoolsSeen
-from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.store import SHADOWS, Running
+from edgewise.runtime.testbeds.spaces import SPACES
 
 log = logging.getLogger("edgewise.replicas")
 FRAME, NEVER = "replicas_frame", -1  # the last in which it was decided, in the store; before the first
@@ -251,7 +251,7 @@ class Replicas(LiveDecision):
         with self.store.at_once():  # a change of the scenario writes down others, and finds these
             taken = {running.process.name for running in self.store.processes()}
             template = self.store.get("services")[services.names[s]]
-            made = replica(services, n, s, taken, template, free_port())
+            made = replica(services, n, s, taken, template, self.store.get(SPACES, {}))
             self.store.add(made)
         return made.name
 

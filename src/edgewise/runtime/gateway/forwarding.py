@@ -347,13 +347,15 @@ class Ways:
         world: δ, d, σ and u of each site and cluster.
         seed: keys the draws, one pair for each (stream, query number).
         client_s: time that clients here take themselves; deducted from the ways.
-
-    Real time between a gateway and its workers counts as part of the emulated ways.
+        carried: links here are as fast as the scenario's, so that messages take their time there and wait for
+            each other; what is passed is the rest. Else real time between a gateway and its workers counts as
+            part of the emulated ways.
     """
 
     world: World
     seed: int = 0
     client_s: float = 0.0
+    carried: bool = False
 
     def delays_s(
         self, site: int, cluster: int, size_bytes: float, stream: int, number: int
@@ -362,10 +364,24 @@ class Ways:
         world = self.world
         mean_s, deviation_s = world.delay_s[site, cluster], world.deviation_s[site, cluster]
         up, down = normal_pair_of(np.uint64(self.seed), int(Purpose.NETWORK), stream, number)
-        rate_bps = min(world.uplink_bps[site], world.bandwidth_bps[site, cluster])
-        access_s = world.access_delay_s[site]
-        there_s = access_s + max(mean_s + deviation_s * up, 0.0) + size_bytes * 8.0 / rate_bps
+        link_bps, access_s = world.bandwidth_bps[site, cluster], world.access_delay_s[site]
+        sent_s = size_bytes * 8.0 / min(world.uplink_bps[site], link_bps)
+        if self.carried:
+            sent_s -= size_bytes * 8.0 / link_bps
+        there_s = access_s + max(mean_s + deviation_s * up, 0.0) + sent_s
         return float(there_s), float(access_s + max(mean_s + deviation_s * down, 0.0))
+
+    def rest_s(self, ways_s: tuple[float, float], passed_s: float, took_s: float) -> float:
+        """What an answer has yet to travel.
+
+        Args:
+            ways_s: as `delays_s` says.
+            passed_s: since the query began its way.
+            took_s: of that, at the worker.
+        """
+        there_s, back_s = ways_s
+        left_s = back_s if self.carried else there_s + back_s + took_s - passed_s
+        return max(left_s - self.client_s, 0.0)
 
 
 async def pass_time(delay_s: float) -> None:

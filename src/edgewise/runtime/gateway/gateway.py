@@ -281,7 +281,8 @@ class Gateway:
             answer, lost = await forward(place.target, place.name, query, self.tracing)
             now_s = clock.monotonic_s()
             there_s = now_s - sent_s if answer.status == 200 else None
-            back_s = max(query.began_s + ways_s + took_s(answer) - now_s, 0.0) if ways_s else 0.0
+            if self.ways is not None and ways_s is not None:
+                back_s = self.ways.rest_s(ways_s, now_s - query.began_s, took_s(answer))
             again = lost and work.lost(tried, query.expires_s - now_s)
             self._note_sizes(query, place, answer)
         finally:
@@ -297,17 +298,15 @@ class Gateway:
         back = len(answer.body) if answer.status == 200 else 0
         self.session.travelled(place.site, place.cluster, there + moved, back + moved)
 
-    async def _travel(self, query: LiveQuery, place: Destination) -> float:
-        """Pass the emulated time to a place; that of both ways, 0 where they are not emulated."""
+    async def _travel(self, query: LiveQuery, place: Destination) -> tuple[float, float] | None:
+        """Pass the emulated time to a place; that there and back, None where they are not emulated."""
         if self.ways is None:
-            return 0.0
+            return None
         self._travelled += 1
         key = query.stream_id if query.stream_id >= 0 else NO_STREAM + place.site
-        there_s, back_s = self.ways.delays_s(
-            place.site, place.cluster, query.size_bytes, key, self._travelled
-        )
-        await pass_time(there_s)
-        return there_s + back_s - self.ways.client_s
+        found = self.ways.delays_s(place.site, place.cluster, query.size_bytes, key, self._travelled)
+        await pass_time(found[0])
+        return found
 
     def _serves(self, task: str) -> bool:
         return task in self._tasks or self._services_with(task) is not None

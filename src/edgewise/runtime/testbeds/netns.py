@@ -78,6 +78,17 @@ def device_commands(device: str, bandwidth_bps: float) -> list[str]:
     ]
 
 
+def queue_commands(device: str, bandwidth_bps: float, room_bytes: int, new: bool) -> list[str]:
+    """tc commands that hold all that leaves by a device to a bandwidth, in one queue of so many bytes."""
+    whole = int(bandwidth_bps * WIRE)
+    root = [f"qdisc add dev {device} root handle 1: htb default 1"] if new else []
+    return [
+        *root,
+        f"class replace dev {device} parent 1: classid 1:1 htb {_rates(whole, whole)}",
+        f"qdisc replace dev {device} parent 1:1 handle 2: bfifo limit {room_bytes}",
+    ]
+
+
 def _rates(rate: int, ceil: int) -> str:
     return f"rate {rate}bit ceil {ceil}bit burst {BURST_BYTES} cburst {BURST_BYTES} quantum 1514"
 
@@ -200,10 +211,10 @@ FORWARD = (
 )
 
 
-def unavailable() -> str | None:
-    """Why this backend cannot work here; None when it can."""
+def unavailable(instead: str = "--backend local") -> str | None:
+    """Why namespaces cannot be made here, and what can be said instead; None when they can."""
     if os.geteuid() != 0:
-        return f"the netns backend needs root, and you are user {os.geteuid()}; use sudo, or --backend local"
+        return f"namespaces need root, and you are user {os.geteuid()}; use sudo, or {instead}"
     probe = f"{PREFIX}{os.getpid()}-probe"
     try:
         run(["ip", "netns", "add", probe])
@@ -213,7 +224,7 @@ def unavailable() -> str | None:
         finally:
             run(["ip", "netns", "del", probe])
     except RunError as error:
-        return f"the netns backend cannot work here: {error}"
+        return f"namespaces cannot be made here: {error}"
     return None
 
 
@@ -224,12 +235,13 @@ def clean(everything: bool = False) -> list[str]:
         name = line.split()[0]
         match = re.match(rf"{PREFIX}(\d+)-", name)
         if match and (everything or not os.path.exists(f"/proc/{match[1]}")):
-            _remove(name)
+            end_space(name)
             removed.append(name)
     return removed
 
 
-def _remove(namespace: str) -> None:
+def end_space(namespace: str) -> None:
+    """Kill what runs in a namespace, and remove it."""
     for pid in run(["ip", "netns", "pids", namespace]).split():
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(pid), signal.SIGKILL)
@@ -314,7 +326,7 @@ class NetnsTestbed:
         have = {line.split()[0] for line in run(["ip", "netns", "list"]).splitlines()}
         for space in self._spaces:
             if space in have:
-                _remove(space)
+                end_space(space)
 
     def _make(self) -> None:
         ends = self.network.ends.tolist()
