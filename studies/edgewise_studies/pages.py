@@ -34,6 +34,7 @@ class Said:
         statements: of the paper, each `says`, `published`, `claims` (ids) and `why`; `verdict` where no
             claim that stands answers it, and the figures are in `why`.
         asked_now: id → (least, most) that a claim of the look needs by what is asked today.
+        past: id → why, of claims past the paper that do not hold.
         figures: names of pictures.
         extras: of the package of studies that a full run needs.
     """
@@ -42,6 +43,7 @@ class Said:
     intro: str
     statements: Sequence[Mapping[str, Any]]
     asked_now: Mapping[str, Sequence[float]]
+    past: Mapping[str, str]
     figures: Sequence[str]
     extras: str
 
@@ -49,7 +51,7 @@ class Said:
 def read_said(folder: Path) -> Said:
     """What is said of the paper of a folder."""
     read = yaml.safe_load((folder / "said.yaml").read_text(encoding="utf-8"))
-    return Said(**{"asked_now": {}, "figures": (), "extras": ""} | read)
+    return Said(**{"asked_now": {}, "past": {}, "figures": (), "extras": ""} | read)
 
 
 def read_claims(folder: Path, file: str = "claims.json") -> list[Row]:
@@ -84,6 +86,7 @@ def write(folder: Path, looks: Sequence[Mapping[str, Any]]) -> Path:
         f"# {said.title}\n\n{said.intro.strip()}",
         _measured(folder, looks),
         _statements(said, known),
+        _past(said, known),
         _details(said, known),
         _withdrawn(read_claims(folder, "withdrawn.json")),
         "\n\n".join(f"![{Path(name).stem}]({name})" for name in said.figures),
@@ -137,6 +140,17 @@ def _statements(said: Said, known: Mapping[str, Row]) -> str:
         rows.append((each["says"], str(each["published"]), here, f"**{decided}**", each.get("why", "")))
     head = ("the paper says", "published", "here", "verdict", "why, and when otherwise")
     return "## What the paper says\n\n" + _table(head, rows)
+
+
+def _past(said: Said, known: Mapping[str, Row]) -> str:
+    if not said.past:
+        return ""
+    lines = [
+        f"- `{id}`, {known[id]['statement'].removeprefix('beyond: ')}: {_figure(known[id])}, "
+        f"{status_now(known[id], said.asked_now)}. {' '.join(why.split())}"
+        for id, why in said.past.items()
+    ]
+    return "## What does not hold past the paper\n\n" + "\n".join(lines)
 
 
 def _figure(claim: Row) -> str:

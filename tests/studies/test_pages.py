@@ -107,5 +107,14 @@ def test_what_is_said_names_claims_and_figures_that_are_there(folder):
     assert papers_own - answered <= {"otfa-milp"}  # past the paper
 
 
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_each_claim_that_fails_has_its_reason(folder):
+    said = pages.read_said(folder)
+    explained = {id for each in said.statements if each.get("why") for id in each.get("claims", ())}
+    for each in pages.read_claims(folder):
+        if pages.status_now(each, said.asked_now) == "fails":
+            assert each["id"] in explained | set(said.past), each["id"]
+
+
 def test_every_paper_has_a_page():
     assert {folder.name for folder in FOLDERS} == set(run.registered()) - {"queues"}
