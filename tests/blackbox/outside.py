@@ -20,6 +20,8 @@ from uuid import uuid4
 
 import psutil
 
+from waiting import wait_until
+
 EDGEWISE = shutil.which("edgewise", path=str(Path(sys.executable).parent)) or "edgewise"
 MARK = "EDGEWISE_BLACKBOX"  # in the environment of all that a system starts
 PATIENCE_S = 60.0
@@ -104,15 +106,6 @@ CAMERA = {
 NEEDS = {"task": "detection", "rate_qps": 5, "size_bytes": 1000, "deadline_s": 20}
 
 
-def until(found, patience_s=PATIENCE_S, what=None):
-    """What `found` returns, once it is something."""
-    until_s = time.monotonic() + patience_s
-    while not (value := found()):
-        assert time.monotonic() < until_s, what() if what else "waited in vain"
-        time.sleep(0.03)
-    return value
-
-
 def edgewise(*arguments, folder, code=0, **options):
     """What a command of edgewise prints, of which nobody may ever see a traceback; `code` None takes any."""
     done = subprocess.run([EDGEWISE, *arguments], cwd=folder, env=environment(), text=True,
@@ -165,13 +158,13 @@ def ask_on(connection, method, path, body=None, token=None, headers=None):
 def ask_until_answered(url, method, path, body=None, token=None, headers=None):
     """As a client does that follows the retry rule: what breaks, and 502 and 503, is sent again."""
     until_s = time.monotonic() + PATIENCE_S
-    while True:
+
+    def final():
         with suppress(OSError, http.client.HTTPException):
             answer = ask(url, method, path, body, token, headers)
-            if answer.status not in AGAIN or time.monotonic() > until_s:
-                return answer
-        assert time.monotonic() < until_s, f"{method} {path}: nobody answers"
-        time.sleep(0.03)
+            return answer if answer.status not in AGAIN or time.monotonic() > until_s else None
+
+    return wait_until(final, f"{method} {path}: nobody answers", 1.5 * PATIENCE_S)
 
 
 @cache
@@ -209,7 +202,9 @@ class Live:
                 [EDGEWISE, *self.command, *more], cwd=self.folder, env=environment(self.mark),
                 stdin=subprocess.DEVNULL, stdout=written, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        until(lambda: "up after" in said.read_text() or self.terminal.poll() is not None, 240, said.read_text)
+        wait_until(
+            lambda: "up after" in said.read_text() or self.terminal.poll() is not None, said.read_text, 240
+        )
         text = said.read_text()
         assert self.terminal.poll() is None, text
         self.gateways = re.findall(r"^gateway-\d+: (http://\S+)", text, re.M)
@@ -296,7 +291,7 @@ class Live:
         addresses = self.addresses()
         said = edgewise("down", "--state", str(self.state), folder=self.folder)
         assert self.terminal.wait(PATIENCE_S) == 0
-        until(lambda: not self.processes(), 10, lambda: str([each.cmdline() for each in self.processes()]))
+        wait_until(lambda: not self.processes(), lambda: [each.cmdline() for each in self.processes()], 10)
         for url in addresses:
             parts = urlsplit(url)
             with socket.socket() as probe:
@@ -361,7 +356,7 @@ class Seen:
     def more(self, count=3):
         """Wait until every client has had so many answers more."""
         wanted = {name: len(found) + count for name, found in self.statuses.items()}
-        until(lambda: all(len(self.statuses[name]) >= least for name, least in wanted.items()))
+        wait_until(lambda: all(len(self.statuses[name]) >= least for name, least in wanted.items()))
 
     def kinds(self):
         return {name: set(found) for name, found in self.statuses.items()}

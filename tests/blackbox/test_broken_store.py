@@ -10,7 +10,9 @@ from http.client import HTTPException
 from threading import Thread
 
 import pytest
-from outside import NEEDS, ask, clients_of, edgewise, kill_9, running, until
+from outside import NEEDS, ask, clients_of, edgewise, kill_9, running
+
+from waiting import wait_until
 
 pytestmark = pytest.mark.live
 STALL_S = 3.0  # less than SQLite's patience, more than a busy machine takes
@@ -45,7 +47,7 @@ def test_while_another_program_holds_it_queries_go_on(live):
             began_s = time.monotonic()
             assert live.infer(opened).status == 200
             delays_s.append(time.monotonic() - began_s)
-            time.sleep(0.05)  # what the stream declared
+            posts[0].join(0.05)  # at the rate that the stream declared
     finally:
         holder.rollback()
         holder.close()
@@ -57,8 +59,8 @@ def test_while_another_program_holds_it_queries_go_on(live):
 
 
 def test_after_it_is_let_go_streams_open_again(live):
-    until(lambda: live.open_stream(rate_qps=1)[0] == 201)
-    until(lambda: not live.get("/v1/status")["store"])  # the controller sees it at its next look
+    wait_until(lambda: live.open_stream(rate_qps=1)[0] == 201)
+    wait_until(lambda: not live.get("/v1/status")["store"])  # the controller sees it at its next look
 
 
 def test_overwritten_while_it_runs_queries_go_on_and_down_ends_all_of_it(live):
@@ -71,8 +73,8 @@ def test_overwritten_while_it_runs_queries_go_on_and_down_ends_all_of_it(live):
         row = next(row for row in live.get("/v1/status")["processes"] if row["kind"] == "worker")
         before = live.pid(row["url"])
         kill_9(before)
-        until(lambda: live.get("/v1/status")["store"])
-        until(lambda: live.pid(row["url"]) not in (None, before))
+        wait_until(lambda: live.get("/v1/status")["store"])
+        wait_until(lambda: live.pid(row["url"]) not in (None, before))
     assert all(kinds == {200} for kinds in seen.kinds().values()), seen.kinds()
     said = edgewise("status", "--state", "state", folder=live.folder)
     assert "damaged" in said and "--restore" in said

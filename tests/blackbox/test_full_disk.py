@@ -4,7 +4,9 @@ import subprocess
 from contextlib import contextmanager
 
 import pytest
-from outside import NEEDS, ask, edgewise, running, until
+from outside import NEEDS, ask, edgewise, running
+
+from waiting import wait_until
 
 pytestmark = pytest.mark.live
 STATE = "disk/state"
@@ -58,8 +60,8 @@ def test_refused_with_the_reason_nothing_accepted_is_lost_and_room_mends_it(live
     pipeline = live.run_pipeline().json()["id"]
     commands = [["sh", "-c", f"until [ -e {file} ]; do sleep 0.1; done"] for file in ("room", "full")]
     job, brief = (live.submit(command, duration_s=600).json()["id"] for command in commands)
-    until(lambda: live.job(brief)["state"] == "running")
-    until(lambda: live.pipeline(pipeline)["frames"] > 0)
+    wait_until(lambda: live.job(brief)["state"] == "running")
+    wait_until(lambda: live.pipeline(pipeline)["frames"] > 0)
     ballast = fill(live.folder / "disk")
     needs = NEEDS | {"rate_qps": 0.05}
     posts = {
@@ -74,21 +76,21 @@ def test_refused_with_the_reason_nothing_accepted_is_lost_and_room_mends_it(live
     said = edgewise("submit", "--duration", "9s", "--state", STATE, "--", "true", folder=live.folder, code=2)
     assert "room" in said
     assert live.infer(kept).status == 200
-    until(lambda: live.get("/v1/status")["store"], 20)
+    wait_until(lambda: live.get("/v1/status")["store"])
     assert "room" in edgewise("status", "--state", STATE, folder=live.folder)
 
     (live.folder / "full").touch()  # a job ends while nothing can be written down
     began = live.pipeline(pipeline)["frames"]
-    until(lambda: live.pipeline(pipeline)["frames"] > began)
+    wait_until(lambda: live.pipeline(pipeline)["frames"] > began)
     ballast.unlink()
     (live.folder / "room").touch()
-    until(lambda: not live.get("/v1/status")["store"], what=lambda: live.get("/v1/status")["store"])
+    wait_until(lambda: not live.get("/v1/status")["store"], lambda: live.get("/v1/status")["store"])
     frames = live.pipeline(pipeline)["frames"]  # which are counted in the store
-    until(lambda: live.pipeline(pipeline)["frames"] > frames)
+    wait_until(lambda: live.pipeline(pipeline)["frames"] > frames)
     for opened in (kept, *accepted["streams"]):
         assert live.infer(opened).status == 200
     for each in (job, brief):
-        row = until(lambda each=each: (row := live.job(each)) and row["ended_s"] and row)
+        row = wait_until(lambda each=each: (row := live.job(each)) and row["ended_s"] and row)
         assert row["state"] == "done", row
     for each in accepted["jobs"]:
         assert live.job(each["id"])["state"] == "waiting"

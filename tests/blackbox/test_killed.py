@@ -5,7 +5,9 @@ import re
 
 import psutil
 import pytest
-from outside import POLICIES, ask_until_answered, clients_of, edgewise, kill_9, running, until
+from outside import POLICIES, ask_until_answered, clients_of, edgewise, kill_9, running
+
+from waiting import wait_until
 
 pytestmark = pytest.mark.live
 
@@ -20,7 +22,7 @@ def begun(live):
     """A pipeline whose frames flow, and the processes that it has."""
     before = {each.pid for each in live.processes()}
     number = live.run_pipeline().json()["id"]
-    until(lambda: live.pipeline(number)["frames"] > 10, what=lambda: live.pipeline(number))
+    wait_until(lambda: live.pipeline(number)["frames"] > 10, lambda: live.pipeline(number))
     return number, [each for each in live.processes() if each.pid not in before]
 
 
@@ -33,16 +35,16 @@ def flows(live, number):
         assert row["state"] in ("running", "waiting"), row
         return row["state"] == "running" and row["frames"] > frames
 
-    until(more, what=lambda: live.pipeline(number))
+    wait_until(more, lambda: live.pipeline(number))
 
 
 def job_begun(live, *lines, **changes):
     """A job that runs: its number, and the process of its command."""
     number = live.submit(["sh", "-c", "; ".join(("echo $$ >> pid.$EDGEWISE_JOB", *lines))], **changes)
     number = number.json()["id"]
-    until(lambda: live.job(number)["state"] == "running")
+    wait_until(lambda: live.job(number)["state"] == "running")
     file = live.folder / f"pid.{number}"
-    until(lambda: file.exists() and file.read_text().endswith("\n"))
+    wait_until(lambda: file.exists() and file.read_text().endswith("\n"))
     return number, int(file.read_text())
 
 
@@ -65,7 +67,7 @@ def test_a_server_comes_back_and_no_query_is_lost(live, kind):
             now = live.row(row["name"])
             return now["state"] == "running" and live.pid(now["url"]) not in (None, before) and now
 
-        now = until(back, what=lambda: live.row(row["name"]))
+        now = wait_until(back, lambda: live.row(row["name"]))
         assert now["restarts"] == row["restarts"] + 1 and now["why"] is None
     assert all(kinds == {200} for kinds in seen.kinds().values()), seen.kinds()
     others = [each for each in live.get("/v1/status")["processes"] if each["name"] != row["name"]]
@@ -79,7 +81,7 @@ def test_a_gateway_keeps_its_streams_and_those_closed_stay_closed(live):
     assert live.close_stream(closed, 1) == 200
     before = live.pid(gateway)
     kill_9(before)
-    until(lambda: live.pid(gateway) not in (None, before))
+    wait_until(lambda: live.pid(gateway) not in (None, before))
     ask_until_answered(gateway, "GET", "/v2/health/ready")
     assert live.infer(kept, 1).status == 200
     assert live.infer(closed, 1).status in (404, 409)
@@ -93,10 +95,10 @@ def test_without_its_controller_all_goes_on_and_the_next_one_knows_it(live):
     before, children = live.pid(live.controller), {each.pid for each in live.processes()}
     with clients_of(live) as seen:
         kill_9(before)
-        until(lambda: live.pid(live.controller) not in (None, before))
+        wait_until(lambda: live.pid(live.controller) not in (None, before))
         flows(live, number)
     assert all(kinds == {200} for kinds in seen.kinds().values()), seen.kinds()
-    row = until(lambda: (row := live.job(job)) and row["ended_s"] and row)
+    row = wait_until(lambda: (row := live.job(job)) and row["ended_s"] and row)
     assert row["state"] == "done", row
     assert (live.folder / "ended").read_text() == "end\n"  # once
     rows = live.get("/v1/status")["processes"]
@@ -117,7 +119,7 @@ def test_a_task_of_a_pipeline_comes_back(live):
 def test_a_killed_job_has_failed_and_says_so(live):
     number, command = job_begun(live, "exec sleep 60")
     kill_9(command)
-    row = until(lambda: (row := live.job(number)) and row["ended_s"] and row)
+    row = wait_until(lambda: (row := live.job(number)) and row["ended_s"] and row)
     assert row["state"] == "failed" and "9" in row["why"], row
     assert re.search(
         rf"^ *{number} .*failed", edgewise("jobs", "--all", "--state", "state", folder=live.folder), re.M
@@ -129,8 +131,8 @@ def test_a_job_without_its_runner_ends_or_is_awaited(live):
     runner = psutil.Process(command).parent()
     assert runner.pid != live.pid(live.controller)
     runner.kill()
-    row = until(lambda: (row := live.job(number)) and row["ended_s"] and row)
-    until(lambda: not lives(command))
+    row = wait_until(lambda: (row := live.job(number)) and row["ended_s"] and row)
+    wait_until(lambda: not lives(command))
     written = (live.folder / "late").exists()
     assert (row["state"] == "done") == written, (row, written)
 
@@ -143,7 +145,7 @@ def test_after_up_was_killed_all_goes_on_and_the_next_takes_over_with_the_same_p
     assert live.infer(opened).status == 200
     live.command = [each for each in live.command if not each.startswith("--policy")]
     live.up()
-    until(lambda: all(row["state"] == "running" for row in live.get("/v1/status")["processes"]))
+    wait_until(lambda: all(row["state"] == "running" for row in live.get("/v1/status")["processes"]))
     assert live.infer(opened).status == 200
     servers = {live.pid(row["url"]) for row in live.get("/v1/status")["processes"]}
     assert servers <= before  # it found them

@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from interface import BODY, doors
-from outside import EDGEWISE, NEEDS, ask, edgewise, environment, running, until
+from outside import EDGEWISE, NEEDS, ask, edgewise, environment, running
+
+from waiting import wait_until
 
 pytestmark = pytest.mark.live
 CLIENTS = "a-token-of-the-clients"
@@ -36,7 +38,7 @@ def live(tmp_path_factory):
     with running(folder, "--token-file", "clients.token", token=CLIENTS) as made:
         assert made.submit_for_later().status == 200
         assert made.run_pipeline().status == 200
-        until(lambda: made.pipeline(1)["state"] == "running", what=lambda: made.pipeline(1))
+        wait_until(lambda: made.pipeline(1)["state"] == "running", lambda: made.pipeline(1))
         made.opened = made.open_stream()[1]
         yield made
 

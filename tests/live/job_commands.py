@@ -1,8 +1,12 @@
 """Jobs to submit, and a loop that keeps them, for tests."""
 
+import os
+import signal
+import subprocess
 import time
 
 from edgewise.runtime.controller.books import Wish
+from waiting import wait_until
 
 HANG_S = 60.0
 
@@ -22,11 +26,25 @@ def shell(text, **changes):
 
 def until(jobs, reached):
     """Steps until `reached()`; fails when that takes for ever."""
-    began_s = time.monotonic()
-    while not reached():
-        assert time.monotonic() - began_s < HANG_S, [job.row() for job in jobs.book.listed()]
-        jobs.look(time.time())
-        time.sleep(0.01)
+
+    def looked():
+        return reached() or jobs.look(time.time())
+
+    wait_until(looked, lambda: [job.row() for job in jobs.book.listed()], HANG_S)
+
+
+BEATS = "while true; do echo x >> {}; sleep 0.02; done"  # of a job that is seen to go on
+
+
+def stands_still(beats, count=10):
+    """Whether nothing came to a file while a job like its own, beside it, wrote so many lines."""
+    beside = beats.with_name("beside")
+    beside.touch()
+    size, lines = beats.stat().st_size, beside.stat().st_size
+    with subprocess.Popen(["/bin/sh", "-c", BEATS.format(beside)], start_new_session=True) as process:
+        wait_until(lambda: beside.stat().st_size >= lines + 2 * count)
+        os.killpg(process.pid, signal.SIGKILL)
+    return beats.stat().st_size == size
 
 
 def state(jobs, job):

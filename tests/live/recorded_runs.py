@@ -1,12 +1,11 @@
 """Runs that remember what they were given, for tests of the worker's queue."""
 
 import threading
-import time
 
 import numpy as np
 
 from edgewise.runtime.protocol.messages import InferRequest, InferResponse
-from waiting import becomes
+from waiting import becomes, takes
 
 
 class Recorder:
@@ -38,5 +37,5 @@ class Where:
 
     def __call__(self, requests):
         self.in_place.append(threading.current_thread() is threading.main_thread())
-        time.sleep(self.takes_s)
+        takes(self.takes_s)
         return [InferResponse("m", dict(request.inputs), request.id) for request in requests]

@@ -17,7 +17,7 @@ from edgewise.runtime import http
 from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.reaching import ask, operator
-from waiting import becomes
+from waiting import becomes, pace
 
 
 def small_scenario(workers=3, capacity_qps=200, gateways_sites=1):
@@ -80,14 +80,15 @@ class System:
                 await self.reaches_all(process)
 
     async def reaches_all(self, gateway, patience_s=60):
-        client, until_s = http.Client.of_url(gateway.url), time.monotonic() + patience_s
-        while True:
+        client = http.Client.of_url(gateway.url)
+
+        async def all_up():
             page = (await ask(client, "GET", "/metrics", patience_s=patience_s)).body.decode()
             ups = re.findall(r"^edgewise_gateway_worker_up\{.*\} (.*)$", page, re.M)
-            if ups and set(ups) == {"1.0"}:
-                return client.close()
-            assert time.monotonic() < until_s, page
-            await asyncio.sleep(0.05)
+            return set(ups) == {"1.0"}
+
+        await becomes(all_up, f"{gateway.name} reaches all workers", patience_s)
+        client.close()
 
     async def answers(self, process):
         client = http.Client.of_url(process.url)
@@ -106,10 +107,12 @@ class System:
     async def switch(self, path, policy):
         """Have a policy switched, and wait for the end; the operation."""
         operation = await self.get(path, "PUT", {"policy": policy})
-        while operation.get("state", "failed") not in ("done", "failed"):
-            await asyncio.sleep(0.02)
-            operation = await self.get(f"/v1/operations/{operation['id']}")
-        return operation
+
+        async def over():
+            now = await self.get(f"/v1/operations/{operation['id']}") if "id" in operation else operation
+            return now if now.get("state", "failed") in ("done", "failed") else None
+
+        return await becomes(over)
 
     def of(self, name):
         return next(r for r in self.store.processes() if r.process.name == name)
@@ -161,10 +164,10 @@ async def infer(client, stream, patience_s=30.0):
     return await ask(client, "POST", "/v2/models/score/infer", headers, body, patience_s=patience_s)
 
 
-async def infer_until(client, stream, until, pause_s):
-    """A client that follows the retry rule; returns the statuses of its queries."""
-    statuses = []
+async def infer_until(client, stream, until, pause_s, statuses=None):
+    """A client that follows the retry rule; the statuses of its queries, which are seen as they come."""
+    statuses = [] if statuses is None else statuses
     while not until.is_set():
         statuses.append((await infer(client, stream)).status)
-        await asyncio.sleep(pause_s)
+        await pace(pause_s)
     return statuses

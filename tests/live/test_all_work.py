@@ -5,10 +5,11 @@ import json
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
+
+from waiting import wait_until
 
 pytest.importorskip("httptools", reason="the extra `live` is not installed")
 
@@ -111,15 +112,6 @@ def seen(system, path):
     return asyncio.run(system.get(path))
 
 
-def until(found, patience_s=30.0):
-    """What `found` returns, once it is something."""
-    until_s = time.monotonic() + patience_s
-    while not (value := found()):
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
-    return value
-
-
 def node(system, name):
     return next(row for row in seen(system, "/v1/nodes") if row["node"] == name)
 
@@ -143,24 +135,24 @@ def test_all_kinds_share_nodes_one_fails_and_nothing_is_lost(system, tmp_path):
     def jobs():
         return {row["cores"]: row for row in seen(system, "/v1/admin/jobs")}
 
-    large = until(lambda: (row := jobs().get(5.0)) and row["state"] == "running" and row)
+    large = wait_until(lambda: (row := jobs().get(5.0)) and row["state"] == "running" and row)
     names = list(seen(system, "/v1/status")["orchestration"]["services"][0]["nodes"])
     replica = system.folder.parent / "replica.new"
     replica.write_text(str(names.index(large["node"])))
     replica = replica.rename(system.folder.parent / "replica")
-    until(lambda: jobs()[5.0]["state"] == "suspended")  # the replica that comes pushes it out
+    wait_until(lambda: jobs()[5.0]["state"] == "suspended")  # the replica that comes pushes it out
     holders = owners(node(system, large["node"]), "orchestrate")
     assert any(owner.startswith("tiny-yolov2-cpu1@") for owner in holders)
     replica.unlink()  # it goes, and the job goes on
 
-    down = until(lambda: (row := node(system, "hall-1")) and not row["up"] and row)
+    down = wait_until(lambda: (row := node(system, "hall-1")) and not row["up"] and row)
     assert not owners(down, "place") and down["held"] == {"cpu_cores": 0.0, "memory_bytes": 0.0}
-    (camera,) = until(lambda: [row for row in pipelines(system) if row["state"] == "waiting"])
+    (camera,) = wait_until(lambda: [row for row in pipelines(system) if row["state"] == "waiting"])
     assert camera["frames"] > 0  # it ran, and stands still, for its source is on this node
     states = {row["name"]: row["state"] for row in seen(system, "/v1/status")["processes"]}
     assert states["inception@hall-1"] == "node down"
-    until(lambda: node(system, "hall-1")["up"])
-    until(lambda: seen(system, "/v1/workers") and _state(system, "inception@hall-1") == "running")
+    wait_until(lambda: node(system, "hall-1")["up"])
+    wait_until(lambda: seen(system, "/v1/workers") and _state(system, "inception@hall-1") == "running")
 
     clients.join(90)
     assert brought, "the clients failed"

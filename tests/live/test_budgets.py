@@ -12,12 +12,12 @@ from test_live_services import request
 from edgewise.config import load_scenario
 from edgewise.runtime.faults import INSTEAD
 from edgewise.runtime.reaching import ask, operator
-from waiting import becomes
+from waiting import IN_FILES, becomes
 
 pytestmark = pytest.mark.live
 BUDGETS_S = {"dispatch": 0.1, "requests": 0.2, "orchestrate": 0.15, "defer": 0.25}
-SLEEPERS = """
-import time
+SLEEPERS = f"""
+{IN_FILES}
 from pathlib import Path
 from edgewise import policies
 
@@ -25,7 +25,7 @@ def sleeping(decision, name):
     class Sleeps(type(policies.load(decision, name))):
         def decide(self, *asked):
             if Path(__file__).with_name("sleepy").exists():
-                time.sleep(1.0)
+                takes(1.0)
             return super().decide(*asked)
     return Sleeps
 

@@ -48,10 +48,14 @@ def with_one_more_everywhere(data):
 async def until_changed(system):
     """Wait for the end of a change; returns it, and which processes were down meanwhile."""
     down = set()
-    while (change := read_change(system.store)).open:
-        down |= {r.process.name for r in system.store.processes() if r.restarts and r.handle is None}
-        await asyncio.sleep(0.005)
-    return change, down
+
+    def over():
+        if not (change := read_change(system.store)).open:
+            return change
+        down.update(r.process.name for r in system.store.processes() if r.restarts and r.handle is None)
+        return None
+
+    return await becomes(over), down
 
 
 class Asking:
@@ -64,7 +68,11 @@ class Asking:
         clients = [self.system.gateway(k) for k in range(2)]
         rate = {"rate_qps": 30}
         self.opened = [(c, (await open_stream(c, **rate))[1]["stream"]) for c in clients for _ in range(3)]
-        self._tasks = [asyncio.create_task(infer_until(c, s, self._until, 0.032)) for c, s in self.opened]
+        self._statuses = [[] for _ in self.opened]
+        self._tasks = [
+            asyncio.create_task(infer_until(client, stream, self._until, 0.032, statuses))
+            for (client, stream), statuses in zip(self.opened, self._statuses, strict=True)
+        ]
         return self
 
     async def bound(self):
@@ -72,7 +80,8 @@ class Asking:
         return {stream: rows[stream]["worker"] for _, stream in self.opened}
 
     async def __aexit__(self, *error):
-        await asyncio.sleep(0.2)
+        enough = [len(each) + 4 for each in self._statuses]  # of what comes after the change, too
+        await becomes(lambda: all(len(s) >= n for s, n in zip(self._statuses, enough, strict=True)))
         self._until.set()
         statuses = [status for task in self._tasks for status in await asyncio.wait_for(task, HANG_S)]
         assert set(statuses) == {200} and len(statuses) > 20
@@ -164,8 +173,11 @@ def test_what_is_added_moves_nothing_that_was_there(system):
         async with Asking(system) as asking:
             for name in near:  # the streams move to where no policy would put them by itself
                 await system.get(f"/v1/workers/{name.replace('#', '%23')}", "PUT", {"wanted": False})
-            while set((await asking.bound()).values()) != {"echo-cpu@far-node"}:
-                await asyncio.sleep(0.02)
+
+            async def all_far():
+                return set((await asking.bound()).values()) == {"echo-cpu@far-node"}
+
+            await becomes(all_far)
             for name in near:
                 await system.get(f"/v1/workers/{name.replace('#', '%23')}", "PUT", {"wanted": True})
             await system.ready()

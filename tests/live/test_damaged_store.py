@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import closing, contextmanager
 
 import pytest
@@ -22,6 +21,7 @@ from edgewise.runtime.reaching import operator
 from edgewise.runtime.sqlite import COPY, StoreError, check_whole, connect, copy_of, keep_copy
 from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Store
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 HANG_S = 90.0
@@ -148,13 +148,6 @@ def test_a_disk_that_takes_nothing_is_said_in_one_line(tmp_path, how):
 # while it runs
 
 
-async def until(condition, limit_s=30.0):
-    limit = time.monotonic() + limit_s
-    while not await condition():
-        assert time.monotonic() < limit
-        await asyncio.sleep(0.05)
-
-
 async def status_of(controller):
     return json.loads((await controller.request("GET", "/v1/status")).body)
 
@@ -184,7 +177,7 @@ def test_on_a_full_disk_queries_go_on_processes_come_back_and_room_mends_it(tmp_
         client, end = system.gateway(), asyncio.Event()
         streams = [(await open_stream(client))[1] for _ in range(3)]
         asking = [asyncio.create_task(infer_until(client, s["stream"], end, 0.02)) for s in streams]
-        await until(checkpointed)  # its log has no room of its own then
+        await becomes(checkpointed)  # its log has no room of its own then
         ballast = fill(system.folder)
         needs = {"task": "score", "rate_qps": 10, "size_bytes": 100, "deadline_s": 5.0}
         answer = http.Response(201)
@@ -197,7 +190,7 @@ def test_on_a_full_disk_queries_go_on_processes_come_back_and_room_mends_it(tmp_
         await asyncio.gather(*asking[:2])
         worker = streams[0]["worker"]
         os.kill(system.pid(worker), signal.SIGKILL)
-        await until(lambda: store_is(controller, True))
+        await becomes(lambda: store_is(controller, True))
         said = await asyncio.to_thread(edgewise, "status", "--state", str(system.folder), folder=tmp_path)
         assert "make room" in said
         assert (await infer(client, streams[0]["stream"])).status == 200
@@ -206,11 +199,11 @@ def test_on_a_full_disk_queries_go_on_processes_come_back_and_room_mends_it(tmp_
             rows = {row["name"]: row for row in (await status_of(controller))["processes"]}
             return rows[worker]["state"] == "running" and rows[worker]["since_s"] is not None
 
-        await until(came_back)
+        await becomes(came_back)
         said = (system.folder / "logs/controller.log").read_text().count("out of order")
         assert said <= 1
         ballast.unlink()
-        await until(lambda: store_is(controller, False))
+        await becomes(lambda: store_is(controller, False))
         assert (await open_stream(client))[0] == 201
         rows = {row["stream"]: row for row in await system.get("/v1/streams")}
         assert rows[streams[0]["stream"]]["closed_s"] is None
@@ -219,7 +212,7 @@ def test_on_a_full_disk_queries_go_on_processes_come_back_and_room_mends_it(tmp_
             rows = {row["stream"]: row for row in await system.get("/v1/streams")}
             return rows[streams[2]["stream"]]["closed_s"] is not None
 
-        await until(written)
+        await becomes(written)
         client.close()
 
     with on_a_small_disk(tmp_path / "disk") as folder, running(folder) as (system, controller):
@@ -235,7 +228,7 @@ def test_with_a_damaged_store_queries_go_on_and_down_ends_it(tmp_path):
         for name in (DATABASE, f"{DATABASE}-wal"):
             overwrite(system.folder / name, 0.0, 1.0)
         os.kill(system.pid_before[opened["worker"]], signal.SIGKILL)
-        await until(lambda: store_is(controller, True))
+        await becomes(lambda: store_is(controller, True))
         for _ in range(20):
             assert (await infer(client, opened["stream"])).status == 200
         client.close()

@@ -19,7 +19,7 @@ from edgewise.runtime.protocol import grpc_server
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.store import Store
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
-from waiting import becomes
+from waiting import becomes, pace
 
 pytestmark = pytest.mark.live
 NEEDS = {"task": "score", "rate_qps": 10, "size_bytes": 256, "deadline_s": 5.0}
@@ -105,7 +105,7 @@ def test_who_sends_26_times_what_it_declared_leaves_the_honest_stream_its_worker
         began_s, mine = time.monotonic(), []
         for k in range(20):
             mine.append((await system.infer(honest["stream"])).status)
-            await asyncio.sleep(max(began_s + (k + 1) / 20 - time.monotonic(), 0.0))
+            await pace(max(began_s + (k + 1) / 20 - time.monotonic(), 0.0))
         took_s = time.monotonic() - began_s
         over.set()
         theirs = [status for task in flooding for status in await task]
@@ -216,7 +216,7 @@ def test_a_lease_is_renewed_by_use_or_by_hand_and_ends_without(model):
                 200,
                 {"stream": renewed, "lease_s": 0.4},
             )
-            await asyncio.sleep(0.05)
+            await pace(0.05)
         assert set(system.session.core.bindings) == {used, renewed}
         answer = await system.infer(idle)
         assert (
@@ -318,9 +318,12 @@ def test_queries_with_needs_that_were_refused_are_decided_anew_after_a_while(mod
         stated = {"edgewise-rate-qps": "10", "edgewise-deadline-s": "5"}
         assert (await system.infer(**stated)).status == 409
         await system.ask("DELETE", f"/v1/streams/{first['stream']}")
-        while (answer := await system.infer(**stated)).status == 409:  # it never stops asking
-            await asyncio.sleep(0.01)
-        assert answer.status == 200
+
+        async def taken():  # it never stops asking
+            answer = await system.infer(**stated)
+            return answer if answer.status != 409 else None
+
+        assert (await becomes(taken)).status == 200
         assert len(system.session.served) == 3
 
     go(model, scenario, patience=replace(QUICK, idle_stream_s=0.3))

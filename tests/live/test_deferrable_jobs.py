@@ -17,9 +17,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from waiting import IN_FILES, becomes, pace, wait_until
+
 pytest.importorskip("httptools", reason="the extra `live` is not installed")
 
-from job_commands import HANG_S, shell, state, until, wish
+from job_commands import BEATS, HANG_S, shell, stands_still, state, until, wish
 from running_system import infer, open_stream, small_scenario, started
 
 from edgewise import policies
@@ -188,10 +190,7 @@ def test_a_controller_that_dies_at_any_call_starts_every_job_once(folder, tmp_pa
 
 
 def ends(handle):
-    until_s = time.monotonic() + HANG_S
-    while alive_handle(handle):
-        assert time.monotonic() < until_s
-        time.sleep(0.01)
+    wait_until(lambda: not alive_handle(handle), limit_s=HANG_S)
 
 
 def handle_when_running(jobs, job):
@@ -254,19 +253,17 @@ def test_a_worker_that_comes_back_suspends_jobs_until_it_goes(folder, tmp_path):
     beats = tmp_path / "beats"
     near = fill_near(jobs)
     store.set_wanted(far.name, False)
-    text = f"while true; do echo x >> {beats}; sleep 0.02; done"
-    job = jobs.book.submit(shell(text, cores=9.0))  # all of far-node
+    job = jobs.book.submit(shell(BEATS.format(beats), cores=9.0))  # all of far-node
     until(jobs, lambda: state(jobs, job) == "running" and beats.exists())
     assert jobs.book.get(near.id).node == "near-node" and len(names) == 3
     store.set_wanted(far.name, True)
     until(jobs, lambda: state(jobs, job) == "suspended")
-    time.sleep(0.2)
-    size = beats.stat().st_size
-    time.sleep(0.5)
-    assert beats.stat().st_size == size and state(jobs, near) == "running"
+    stood_s, size = time.time(), beats.stat().st_size
+    assert stands_still(beats) and state(jobs, near) == "running"
+    stood_s = time.time() - stood_s
     store.set_wanted(far.name, False)
     until(jobs, lambda: state(jobs, job) == "running" and beats.stat().st_size > size)
-    assert jobs.book.get(job.id).suspended_s > 0.5
+    assert jobs.book.get(job.id).suspended_s >= stood_s
     for number in (job.id, near.id):
         jobs.book.cancel(number)
     until(jobs, lambda: not jobs.book.open())
@@ -369,18 +366,16 @@ def test_a_suspended_job_goes_on_before_later_ones_start_on_its_node(jobs):
     until(jobs, lambda: state(jobs, old) == "running")
     store.set_wanted(far, True)
     until(jobs, lambda: state(jobs, old) == "suspended")
+    stood_s = time.time()
     small = jobs.book.submit(wish(["/bin/sleep", "300"], cores=2.0))
     until(jobs, lambda: state(jobs, small) == "running")  # inference keeps the old one from its node anyway
     store.set_wanted(far, False)
     later = [jobs.book.submit(wish(["/bin/true"], key=str(k))) for k in range(3)]
-    urgent = jobs.book.submit(wish(["/bin/true"], priority=1))
-    until(jobs, lambda: state(jobs, urgent) == "done")
-    for _ in range(40):
-        jobs.look(time.time())
-        time.sleep(0.01)
+    for k in range(6):  # in so many slots others are started
+        urgent = jobs.book.submit(wish(["/bin/true"], key=f"urgent {k}", priority=1))
+        until(jobs, lambda job=urgent: state(jobs, job) == "done")
     assert {state(jobs, job) for job in later} == {"waiting"} and state(jobs, old) == "suspended"
-    ran_s = jobs.book.get(old.id).ran_s(time.time())
-    assert ran_s < time.time() - jobs.book.get(old.id).started_s - 0.4  # suspension left out
+    assert jobs.book.get(old.id).ran_s(time.time()) <= stood_s - jobs.book.get(old.id).started_s
     jobs.book.cancel(small.id)
     until(jobs, lambda: state(jobs, old) == "running")
     assert {state(jobs, job) for job in later} == {"waiting"}
@@ -632,7 +627,7 @@ def test_a_job_that_could_not_be_stopped_is_stopped_in_the_next_pass(jobs, tmp_p
     far, store, beats = far_worker(jobs), jobs.store, tmp_path / "beats"
     fill_near(jobs)
     store.set_wanted(far, False)
-    job = jobs.book.submit(shell(f"while true; do echo x >> {beats}; sleep 0.02; done", cores=9.0))
+    job = jobs.book.submit(shell(BEATS.format(beats), cores=9.0))
     until(jobs, lambda: state(jobs, job) == "running" and beats.exists())
     suspend = jobs.processes.suspend
 
@@ -645,9 +640,7 @@ def test_a_job_that_could_not_be_stopped_is_stopped_in_the_next_pass(jobs, tmp_p
     until(jobs, lambda: state(jobs, job) == "suspended" and jobs.processes.suspend is suspend)
     for _ in range(5):
         jobs.look(time.time())
-    size = beats.stat().st_size
-    time.sleep(0.2)
-    assert beats.stat().st_size == size
+    assert stands_still(beats)
 
 
 def test_a_second_policy_watches_and_starts_nothing(jobs):
@@ -695,8 +688,8 @@ def test_the_policy_of_the_tutorial_goes_through_simulate_compare_and_a_live_sys
 
 def test_while_a_policy_of_ones_own_is_loaded_the_controller_goes_on(folder, tmp_path):
     """Its file waits at its import until all else was seen to go on."""
-    code = "import time\nfrom pathlib import Path\nwhile not (Path(__file__).parent / 'go').exists():\n"
-    code += "    time.sleep(0.01)\nclass Mine:\n    name, decision = 'mine', 'defer'\n"
+    code = f"{IN_FILES}from pathlib import Path\nwait_until((Path(__file__).parent / 'go').exists)\n"
+    code += "class Mine:\n    name, decision = 'mine', 'defer'\n"
     code += "    def reset(self, slots, key): pass\n    def decide(self, view): return view.startable\n"
     (tmp_path / "slow.py").write_text(code)
     store, mine = Store(folder / DATABASE), f"{tmp_path / 'slow.py'}:Mine"
@@ -706,16 +699,13 @@ def test_while_a_policy_of_ones_own_is_loaded_the_controller_goes_on(folder, tmp
     job, gone = (jobs.book.submit(shell("echo", key=key)) for key in "ab")
 
     async def reached(condition):
-        until_s = time.monotonic() + HANG_S
-        while not condition():
-            assert time.monotonic() < until_s, (jobs.fault, [each.row() for each in jobs.book.listed()])
-            await asyncio.sleep(0.01)
+        await becomes(condition, lambda: (jobs.fault, [each.row() for each in jobs.book.listed()]), HANG_S)
 
     async def scenario():
         keeping = asyncio.create_task(jobs.keep())
-        jobs.book.cancel(gone.id)
-        await reached(lambda: state(jobs, gone) == "cancelled")
-        await asyncio.sleep(4 * SLOT_S)
+        for each in (gone, *(jobs.book.submit(shell("echo", key=key)) for key in "cde")):  # in a slot each
+            jobs.book.cancel(each.id)
+            await reached(lambda each=each: state(jobs, each) == "cancelled")
         assert state(jobs, job) == "waiting" and not jobs.fault
         (tmp_path / "go").touch()
         await reached(lambda: state(jobs, job) == "done")
@@ -811,10 +801,11 @@ async def submit(system, command, **changes):
 
 
 async def ended(system, numbers):
-    book, began_s = JobBook(system.store.file), time.monotonic()
-    while any(book.get(number).ended_s is None for number in numbers):
-        assert time.monotonic() - began_s < 2 * HANG_S, [job.row() for job in book.listed()]
-        await asyncio.sleep(0.05)
+    book = JobBook(system.store.file)
+    await becomes(
+        lambda: all(book.get(number).ended_s is not None for number in numbers),
+        lambda: [job.row() for job in book.listed()],
+    )
     return [book.get(number) for number in numbers]
 
 
@@ -838,14 +829,13 @@ def test_a_second_policy_is_named_while_a_system_runs(system):
         client = operator(system.store)
         assert (await said(client, "PUT", {"policy": "sjff"}))[0] == 400
         assert (await said(client, "PUT", {"policy": "sjf"}))[0] == 202
-        began_s = time.monotonic()
-        while True:  # jobs are asked about while there are any
+
+        async def asked():  # about jobs, while there are any
             await submit(system, ["/bin/true"], duration_s=5)
-            _, ((row),) = await said(client, "GET")
-            if row["answer"].get("items", {}).get("same"):
-                break
-            assert time.monotonic() - began_s < HANG_S
-            await asyncio.sleep(0.2)
+            _, (row,) = await said(client, "GET")
+            return row if row["answer"].get("items", {}).get("same") else None
+
+        row = await becomes(asked, limit_s=HANG_S)
         assert row["answer"]["policy"] == "sjf" and row["answer"]["items"]["only_shadow"] == 0
         assert (await said(client, "PUT", {"policy": ""}))[0] == 202
         client.close()
@@ -864,7 +854,7 @@ def test_kill_9_of_the_controller_at_random_moments(system, tmp_path):
             asked = asyncio.create_task(
                 submit(system, ["/bin/sh", "-c", f"echo x >> {tmp_path}/{k}; sleep 0.3"])
             )
-            await asyncio.sleep(draws.uniform(0.0, 1.2))
+            await pace(draws.uniform(0.0, 1.2))  # a random moment
             await system.kill("controller")
             numbers.append(await asked)
         return await ended(system, numbers)
@@ -885,7 +875,7 @@ def test_inference_keeps_its_deadlines_beside_jobs_that_burn_every_core(system, 
             answer = await infer(client, stream)
             took.append(time.perf_counter() - began_s)
             assert answer.status == 200
-            await asyncio.sleep(0.01)
+            await pace(0.01)
         return sorted(took)
 
     async def run():
@@ -895,10 +885,7 @@ def test_inference_keeps_its_deadlines_beside_jobs_that_burn_every_core(system, 
         book = JobBook(system.store.file)
         burn = [sys.executable, "-c", "while True: pass"]
         numbers = [await submit(system, burn, cores=2) for _ in range(4)]
-        began_s = time.monotonic()
-        while any(book.get(number).state != "running" for number in numbers):
-            assert time.monotonic() - began_s < HANG_S
-            await asyncio.sleep(0.05)
+        await becomes(lambda: all(book.get(number).state == "running" for number in numbers))
         beside = await query(client, opened["stream"])
         assert [book.get(number).state for number in numbers] == ["running"] * 4
         for number in numbers:

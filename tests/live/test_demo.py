@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -17,6 +16,7 @@ from edgewise.errors import EdgewiseError
 from edgewise.runtime.metrics import CpuTotals, Watched, waited_share, watched
 from edgewise.runtime.protocol.messages import InferRequest
 from edgewise.runtime.worker.onnx_model import OnnxModel
+from waiting import takes
 
 pytestmark = pytest.mark.live
 pictures = pytest.importorskip("edgewise.demo.reading")
@@ -178,8 +178,9 @@ def test_who_is_starved_meanwhile_is_said_by_the_same_watch():
     async def run():
         async with watched([]) as seen:
             await asyncio.sleep(0)
-            time.sleep(0.3)  # holds the event loop up
-            await asyncio.sleep(0.03)
+            takes(0.3)  # holds the event loop up
+            for _ in range(5):  # turns, in the first of which the watch is due
+                await asyncio.sleep(0)
         return seen.busy
 
     assert "this machine was too busy: " in asyncio.run(run())

@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.sqlite import copy_of
 from edgewise.runtime.testbeds import netns
 from edgewise.runtime.testbeds.spaces import left_behind
+from waiting import wait_until
 
 pytestmark = pytest.mark.live
 LONG_S = 60.0
@@ -59,14 +59,13 @@ RUN = {*STEERING, *LASTING, *commands_of("orchestration.md", "tutorials/campus-l
 @contextmanager
 def system(folder, command):
     """What is up while this lasts, and what it said by then; it has ended afterwards, without a fault."""
-    log, until_s = folder / "up.log", time.monotonic() + 2 * LONG_S
+    log = folder / "up.log"
     with log.open("w") as out:
         started = subprocess.Popen(
             [sys.executable, "-m", "edgewise", *shlex.split(command), "--port", "0"], cwd=folder, stdout=out
         )
-    while "up after" not in log.read_text():
-        assert started.poll() is None and time.monotonic() < until_s, log.read_text()
-        time.sleep(0.1)
+    wait_until(lambda: "up after" in log.read_text() or started.poll() is not None, log.read_text, 2 * LONG_S)
+    assert started.poll() is None, log.read_text()
     try:
         yield started, log.read_text()
     finally:
@@ -78,7 +77,7 @@ def system(folder, command):
 def up(tmp_path_factory):
     """What the tutorial starts, with the files that the pages speak of."""
     folder = tmp_path_factory.mktemp("tiny")
-    (folder / "train.py").write_text("import time\ntime.sleep(600)\n")
+    (folder / "train.py").write_text("import signal\nsignal.pause()\n")
     (folder / "index.sh").write_text("#!/bin/sh\nexec sleep 600\n")
     (folder / "index.sh").chmod(0o755)
     with system(folder, "up tiny") as (_, said):
@@ -161,10 +160,7 @@ def ports(said):
 def test_the_tutorial_goes_on_from_the_copy_of_a_damaged_store(tmp_path):
     with system(tmp_path, "up tiny"):
         file = tmp_path / "runs/live" / DATABASE
-        until_s = time.monotonic() + LONG_S
-        while not copy_of(file).exists():
-            assert time.monotonic() < until_s
-            time.sleep(0.1)
+        wait_until(copy_of(file).exists, limit_s=LONG_S)
     DAMAGES["other pages"](file)
     assert "--restore" in edgewise("up", "tiny", "--port", "0", folder=tmp_path, code=2)
     with system(tmp_path, lasting("up tiny --restore")) as (_, said):

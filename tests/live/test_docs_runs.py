@@ -6,7 +6,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 
 import onnx
@@ -16,6 +15,7 @@ from test_docs_live import LONG_S, commands_of
 
 from edgewise.runtime.testbeds import netns
 from split_models import branching
+from waiting import wait_until
 
 pytestmark = pytest.mark.live
 PIPELINES, SPLIT = commands_of("pipelines.md"), commands_of("split.md")
@@ -26,14 +26,15 @@ def killed(command, folder):
     run = subprocess.Popen(
         [sys.executable, "-m", "edgewise", *shlex.split(command)], cwd=folder, start_new_session=True
     )
-    until_s = time.monotonic() + 3 * LONG_S
     (status,) = (each for each in PIPELINES if each.startswith("status"))
+
+    def goes():
+        said = edgewise(*shlex.split(status), folder=folder, code=None)
+        assert run.poll() is None, said
+        return said if re.search(r"recognise on .* ms", said) else None
+
     try:
-        while not re.search(
-            r"recognise on .* ms", said := edgewise(*shlex.split(status), folder=folder, code=None)
-        ):
-            assert run.poll() is None and time.monotonic() < until_s, said
-            time.sleep(0.2)
+        said = wait_until(goes, limit_s=3 * LONG_S)
     finally:
         os.killpg(run.pid, signal.SIGKILL)
         run.wait()

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import time
+from contextlib import suppress
 
 import pytest
 from command_line import edgewise
@@ -16,7 +17,7 @@ from edgewise.errors import RunError
 from edgewise.runtime.controller.nursery import Nursery
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.store import Process
-from waiting import becomes
+from waiting import becomes, wait_until
 
 pytestmark = pytest.mark.live
 LIMIT_S = 60.0
@@ -31,21 +32,21 @@ def system(tmp_path_factory):
 
 async def has_begun(system):
     """What fails from now on is started anew; before, it would end the system."""
-    until_s = time.monotonic() + LIMIT_S
-    while (await system.get("/v1/status"))["change"]["state"] != "done":
-        assert time.monotonic() < until_s
-        await asyncio.sleep(0.05)
+
+    async def done():
+        return (await system.get("/v1/status"))["change"]["state"] == "done"
+
+    await becomes(done)
 
 
 async def row_in(system, name, state):
     """The status of a process once it is in a state."""
-    until_s = time.monotonic() + LIMIT_S
-    while True:
+
+    async def found():
         row = next(r for r in (await system.get("/v1/status"))["processes"] if r["name"] == name)
-        if row["state"] == state:
-            return row
-        assert time.monotonic() < until_s, row
-        await asyncio.sleep(0.05)
+        return row if row["state"] == state else None
+
+    return await becomes(found, f"{name} is {state}")
 
 
 def take_port(system, name, port, keeper):
@@ -55,14 +56,13 @@ def take_port(system, name, port, keeper):
     os.kill(number, signal.SIGKILL)
     taken = socket.socket()
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    until_s = time.monotonic() + LIMIT_S
-    while True:
-        try:
+
+    def bound():
+        with suppress(OSError):
             taken.bind(("127.0.0.1", port))
-            break
-        except OSError:
-            assert time.monotonic() < until_s
-            time.sleep(0.005)
+            return True
+
+    wait_until(bound)
     taken.listen()
     os.kill(keeping, signal.SIGCONT)
     return taken

@@ -161,7 +161,7 @@ def test_a_hanging_worker_costs_its_deadline_and_not_more(model):
     async def scenario(system):
         async def hang(request):
             if request.path.endswith("/infer"):
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
             return http.as_json({"ready": True})
 
         servers = [await http.serve(hang) for _ in range(2)]
@@ -416,7 +416,7 @@ def test_a_client_that_ends_tls_ends_its_handler_without_a_word(certificate, cap
         async def wait(request):
             begun.set()
             try:
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
             finally:
                 ended.set()
 
@@ -479,8 +479,11 @@ def test_a_worker_process_told_to_end_answers_what_it_accepted(model):
                 asyncio.create_task(client.request("POST", "/v2/models/dense/infer", headers, body))
                 for _ in range(3)
             ]
-            while 'edgewise_worker_queue{model="dense"} 3.0' not in await metrics(client):
-                await asyncio.sleep(0.02)  # they wait for a fourth
+
+            async def wait_for_a_fourth():
+                return 'edgewise_worker_queue{model="dense"} 3.0' in await metrics(client)
+
+            await becomes(wait_for_a_fourth)
             process.send_signal(signal.SIGTERM)
             assert [(await task).status for task in asked] == [200] * 3
 

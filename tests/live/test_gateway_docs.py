@@ -5,11 +5,12 @@ import re
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
 import pytest
+
+from waiting import wait_until
 
 onnx = pytest.importorskip("onnx", reason="the extra `live` is not installed")
 pytest.importorskip("tritonclient.http", reason="the extra `dev` is not installed")
@@ -38,13 +39,12 @@ def identity(file):
 
 
 def listening(port, process):
-    for _ in range(600):
+    def open_now():
         assert process.poll() is None, process.stderr.read()
         with socket.socket() as looks:
-            if looks.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError("nothing listens after 30 s")
+            return looks.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_until(open_now, f"something listens at {port}", 30.0)
 
 
 def test_worker_gateway_and_client_of_the_tutorial_run_as_written(tmp_path):

@@ -38,7 +38,9 @@ def test_a_connection_lost_in_the_turn_in_which_its_handler_goes_on_ends_the_han
             begun.set()
             try:
                 await answer
-                await asyncio.sleep(60)  # what a task does, which has not begun when the connection is lost
+                await (
+                    asyncio.Event().wait()
+                )  # what a task does, which has not begun when the connection is lost
             except asyncio.CancelledError:
                 ended.set()
                 raise

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sqlite3
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 from live_system import dense_world
@@ -20,6 +20,7 @@ from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.process import QUERY_WAIT_S
 from edgewise.runtime.sqlite import WAIT_S, StoreError
 from edgewise.runtime.steady import SteadyStore
+from waiting import becomes, wait_until
 
 pytestmark = pytest.mark.live
 NEEDS = {"task": "score", "rate_qps": 1e4, "size_bytes": 100, "deadline_s": 5}
@@ -68,9 +69,13 @@ def test_queries_go_on_while_a_stream_cannot_be_opened(tmp_path):
             closed = await client.request("DELETE", f"/v1/streams/{second}")
             assert closed.status == 200 and not store.trouble
         assert {(await each).status for each in waiting} <= {201, 409}
-        while len(store.open_streams("gateway-0")) != len(session.core.bindings) + len(session.core.refused):
-            await asyncio.sleep(0.05)  # what was closed meanwhile is written down
+
+        def written_down():  # what was closed meanwhile, too
             store.settle()
+            open_now = len(session.core.bindings) + len(session.core.refused)
+            return len(store.open_streams("gateway-0")) == open_now
+
+        await becomes(written_down)
         await asyncio.gather(front.close(), worker.close())
         store.close()
 
@@ -88,12 +93,11 @@ def test_a_controllers_loop_waits_once_for_all_that_is_written(tmp_path, kind):
                 kept.run("INSERT INTO found VALUES (1)")
             assert caught.value.held
         assert time.monotonic() - began_s < 0.5 * WAIT_S
-    until_s = time.monotonic() + WAIT_S
-    while time.monotonic() < until_s:
-        try:
-            kept.run("INSERT INTO found VALUES (1)")
-            break
-        except StoreError:
-            time.sleep(0.05)  # it does not look at once
+
+    def written():  # it does not look at once
+        with suppress(StoreError):
+            return kept.run("INSERT INTO found VALUES (1)") or True
+
+    wait_until(written, limit_s=WAIT_S)
     assert kept.rows("SELECT COUNT(*) FROM found") == [(1,)]
     kept.close()

@@ -11,14 +11,14 @@ from connections import LOOPS, answers, reset
 from edgewise.errors import ScenarioError
 from edgewise.runtime import http
 from edgewise.runtime.http.messages import Later
-from waiting import becomes
+from waiting import becomes, pace
 
 pytestmark = pytest.mark.live
 
 
 async def echo(request):
     if request.path == "/slow":
-        await asyncio.sleep(0.2)
+        await pace(0.2)
     if request.path == "/later":
         await soon()
     if request.path == "/raise":
@@ -43,7 +43,7 @@ async def soon():
         answer = Later()
         asyncio.get_running_loop().call_later(0.02, answer.set_result, None)
         await answer
-        await asyncio.sleep(0.001)
+        await pace(0.001)
 
 
 def with_server(scenario, **limits):
@@ -64,7 +64,7 @@ async def talk(server, *chunks, pause_s=0.0):
     reader, writer = await asyncio.open_connection(server.host, server.port)
     for chunk in chunks:
         writer.write(chunk)
-        await asyncio.sleep(pause_s)
+        await pace(pause_s)
     received, closed = b"", False
     try:
         while True:
@@ -142,7 +142,7 @@ def test_a_client_that_sends_many_requests_at_once_leaves_others_their_turn():
             runner.run(asyncio.wait_for(go(), 20))
 
 
-@pytest.mark.parametrize("pause", [lambda: asyncio.sleep(60), Later])
+@pytest.mark.parametrize("pause", [lambda: asyncio.Event().wait(), Later])
 @pytest.mark.parametrize("at_once", [False, True])
 def test_a_handler_ends_when_its_client_hangs_up(at_once, pause):
     async def go():
@@ -153,7 +153,7 @@ def test_a_handler_ends_when_its_client_hangs_up(at_once, pause):
             try:
                 await pause()
             except asyncio.CancelledError:
-                await asyncio.sleep(0.001)  # tidying up may wait, too
+                await pace(0.001)  # tidying up may wait, too
                 ended.set()
                 raise
 

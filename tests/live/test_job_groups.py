@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("httptools", reason="the extra `live` is not installed")
 
-from job_commands import shell, state, until, wish
+from job_commands import BEATS, shell, stands_still, state, until, wish
 from running_system import small_scenario
 
 from edgewise.runtime.controller import job_groups
@@ -52,16 +52,14 @@ def group_of(jobs, job):
 
 def test_a_process_that_leaves_its_session_is_suspended_and_ends_with_its_job(jobs, tmp_path):
     beats = tmp_path / "beats"
-    beat = f"while true; do echo x >> {beats}; sleep 0.02; done"
-    job = jobs.book.submit(shell(f"setsid sh -c '{beat}' & sleep 0.3; echo $$; sleep 300"))
+    job = jobs.book.submit(shell(f"setsid sh -c '{BEATS.format(beats)}' & sleep 0.3; echo $$; sleep 300"))
     until(jobs, lambda: state(jobs, job) == "running" and beats.exists())
     group = group_of(jobs, job)
     assert len((group / "cgroup.procs").read_text().split()) >= 2
     jobs.processes.suspend(job.run)
     until(jobs, lambda: "frozen 1" in (group / "cgroup.events").read_text())
+    assert stands_still(beats)
     size = beats.stat().st_size
-    time.sleep(0.2)
-    assert beats.stat().st_size == size
     jobs.processes.resume(job.run)
     until(jobs, lambda: beats.stat().st_size > size)
     jobs.book.cancel(job.id)

@@ -10,6 +10,7 @@ from running_system import System, infer_until, open_stream, small_scenario
 
 from edgewise.model.scenario import parse_scenario
 from edgewise.runtime.reaching import ask, client_to
+from waiting import becomes, pace
 
 pytestmark = pytest.mark.live
 # A file: so many workers on the first node as another file says.
@@ -24,6 +25,8 @@ class Told:
         pass
 
     def decide(self, view):
+        with Path({file!r}).with_name("asked").open("a") as asked:
+            asked.write("x")
         want, pool = int(Path({file!r}).read_text()), view.replicas.shape[1] - 1
         have = int((view.ready + view.starting - view.removing)[1, pool])
         return [AddReplica(0, pool)] * (want - have) + [RemoveReplica(0, pool)] * (have - want)
@@ -74,39 +77,45 @@ class Pool:
     def wanted(self):
         return [name for name, row in self.rows().items() if row.process.wanted]
 
-    async def until(self, true, what, patience_s=60.0):
-        for _ in range(int(patience_s / 0.05)):
-            if true():
-                return
-            await asyncio.sleep(0.05)
-        rows = [(name, row.process.wanted, row.handle) for name, row in self.rows().items()]
-        raise AssertionError(f"never: {what}; {rows}")
+    async def frames(self, count):
+        """The policy has been asked so many times more."""
+        asked = self.size.with_name("asked")
+        before = asked.stat().st_size
+        await becomes(lambda: asked.stat().st_size >= before + count)
+
+    async def until(self, true, what):
+        def said():
+            rows = [(name, row.process.wanted, row.handle) for name, row in self.rows().items()]
+            return f"{what}; {rows}"
+
+        await becomes(true, said)
 
     async def up(self, count):
         """So many workers are up for every gateway."""
+        views = []
+
+        async def all_up(g):
+            views[:] = (await self.admin(g))["workers"].values()
+            return sum(view["up"] and view["wanted"] for view in views) == count
+
         for g in range(2):
-            for _ in range(1200):
-                views = (await self.admin(g))["workers"].values()
-                if sum(view["up"] and view["wanted"] for view in views) == count:
-                    break
-                await asyncio.sleep(0.05)
-            else:
-                raise AssertionError(f"never {count} up: {views}")
+            await becomes(lambda g=g: all_up(g), lambda: f"{count} up: {views}")
 
     async def until_load(self, count):
         """Requests have been measured at so many workers."""
-        for _ in range(1200):
-            views = [(await self.admin(g))["workers"] for g in range(2)]
+        views = []
+
+        async def measured():
+            views[:] = [(await self.admin(g))["workers"] for g in range(2)]
             busy = {
                 name
                 for each in views
                 for name, view in each.items()
                 if view["load"] > 0.1 * view["streams"] + 0.001
             }
-            if len(busy) >= count:
-                return
-            await asyncio.sleep(0.05)
-        raise AssertionError(f"never {count} with requests: {views}")
+            return len(busy) >= count
+
+        await becomes(measured, lambda: f"{count} with requests: {views}")
 
     async def admin(self, g):
         store = self.system.store
@@ -124,7 +133,7 @@ async def request_until(client, until, pause_s):
     while not until.is_set():
         answer = await client.request("POST", "/v2/models/echo-cpu/infer", {}, body)
         statuses.append(answer.status)
-        await asyncio.sleep(pause_s)
+        await pace(pause_s)
     return statuses
 
 
@@ -133,13 +142,16 @@ class Load:
 
     def __init__(self, pool):
         self.pool, self.until, self.tasks, self.clients = pool, asyncio.Event(), [], []
+        self.statuses = []  # of each stream
 
     async def open(self, g, **changes):
         client = self.pool.system.gateway(g)
         status, answer = await open_stream(client, **changes)
         if status == 201:
             self.clients.append(client)
-            self.tasks.append(asyncio.create_task(infer_until(client, answer["stream"], self.until, 0.05)))
+            self.statuses.append([])
+            sends = infer_until(client, answer["stream"], self.until, 0.05, self.statuses[-1])
+            self.tasks.append(asyncio.create_task(sends))
         else:
             client.close()
         return status, answer
@@ -148,6 +160,14 @@ class Load:
         """Begin to send requests of the service."""
         self.clients.append(self.pool.system.gateway(g))
         self.tasks.append(asyncio.create_task(request_until(self.clients[-1], self.until, 0.02)))
+
+    async def answers_more(self, least):
+        """So many more queries of streams are answered."""
+        wanted = sum(each.count(200) for each in self.statuses) + least
+        await becomes(
+            lambda: sum(each.count(200) for each in self.statuses) >= wanted,
+            lambda: [each[-3:] for each in self.statuses],
+        )
 
     async def close(self):
         self.until.set()
@@ -176,7 +196,8 @@ async def grows(tmp_path):
         pool.size.write_text("1")
         await pool.until(lambda: len(pool.wanted()) == 1, "one is to go")
         (goes,) = set(pool.running()) - set(pool.wanted())
-        await asyncio.sleep(2.5)
+        await pool.up(1)  # the gateways know
+        await pool.frames(3)
         assert goes in pool.running(), "310 of 200 queries/s: what nobody else has room for stays"
         big_client = pool.system.gateway(0)
         await ask(big_client, "DELETE", f"/v1/streams/{big['stream']}", patience_s=30)
@@ -238,7 +259,7 @@ async def killed(tmp_path):
         await pool.until(lambda: goes not in pool.running(), "it is not started again")
         pool.size.write_text("2")
         await pool.up(2)
-        await asyncio.sleep(1.5)
+        await load.answers_more(150)
         statuses = await load.close()
         answered = statuses.count(200)
         assert answered > 100 and set(statuses) <= {200, 409, 503}, set(statuses)

@@ -19,7 +19,7 @@ from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.http.messages import write_request
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.reaching import ask
-from waiting import becomes, wait_until
+from waiting import becomes, pace, wait_until
 
 pytestmark = pytest.mark.live
 LONG_S = 150.0  # nothing is measured here: the machine may be busy with other things
@@ -89,7 +89,7 @@ class Load:
                 if running.process.wanted or running.handle:
                     used.setdefault(settings["node"], []).append(REPLICA_BYTES[settings["service"]])
             self.most_bytes = max(self.most_bytes, *map(sum, used.values()))
-            await asyncio.sleep(0.02)
+            await pace(0.02)  # of its looks
 
 
 def test_replicas_follow_the_load_and_go_when_it_falls(system):

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from command_line import edgewise
@@ -15,6 +14,7 @@ from running_system import small_scenario
 import edgewise as ew
 from edgewise.config import dump_scenario
 from edgewise.model.scenario import parse_scenario
+from waiting import wait_until
 
 pytestmark = pytest.mark.live
 SECONDS, HALF_S = 6.0, 3.0
@@ -36,10 +36,12 @@ def up(tmp_path_factory):
     (folder / "cameras.yaml").write_text(dump_scenario(two_workers_and_four_cameras()))
     command = [sys.executable, "-m", "edgewise", "up", "cameras.yaml", "--port", "0"]
     system = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
-    until_s = time.monotonic() + 120.0
-    while len(re.findall(r"\brunning\b", edgewise("workers", folder=folder, code=None))) < 2:
-        assert time.monotonic() < until_s and system.poll() is None
-        time.sleep(0.1)
+
+    def both_run():
+        assert system.poll() is None
+        return len(re.findall(r"\brunning\b", edgewise("workers", folder=folder, code=None))) >= 2
+
+    wait_until(both_run)
     yield folder
     system.send_signal(signal.SIGINT)
     system.wait(30)

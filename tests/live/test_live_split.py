@@ -45,12 +45,13 @@ from edgewise.runtime.worker.onnx_model import OnnxModel
 from edgewise.runtime.worker.pieces import PieceWorker, describe, read_split, write_split
 from edgewise.runtime.worker.worker import LiveWorker
 from split_models import branching, real_ensemble
+from waiting import IN_FILES, becomes
 
 pytestmark = pytest.mark.live
 SHAPE = [1, 3, 12, 12]
 NAMES = ("halves", "broken", "sleeps")
-BROKEN = """
-import time
+BROKEN = f"""
+{IN_FILES}
 
 class Broken:
     decision, name = "split", "broken"
@@ -59,7 +60,7 @@ class Broken:
 
 class Sleeps(Broken):
     name = "sleeps"
-    def decide(self, view): time.sleep(1.0)
+    def decide(self, view): takes(1.0)
 """
 
 
@@ -311,16 +312,12 @@ def test_a_worker_takes_the_oldest_query_first_whole_or_in_pieces(tmp_path):
 
                 asked.append(asyncio.create_task(answer()))
 
-            async def until(happened):
-                while not happened():
-                    await asyncio.sleep(0.001)
-
             first, second = list(worker.pieces)[:2]
             send(VARIANT, 0)
-            await until(lambda: line.busy)
+            await becomes(lambda: line.busy)
             for name, age_s in ((first, 0), (VARIANT, 20), (second, 30), (first, 10)):
                 send(name, age_s)
-            await until(lambda: line.queued == 5)
+            await becomes(lambda: line.queued == 5)
             assert line.busy and not ended
             await asyncio.gather(*asked)
             assert ended == [(VARIANT, 0), (second, 30), (VARIANT, 20), (first, 10), (first, 0)]

@@ -22,6 +22,7 @@ from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.session import PipelineSession, open_backend
 from edgewise.runtime.testbeds import netns
 from edgewise.runtime.testbeds.netns import Kernel, NodeState
+from waiting import wait_until
 
 pytestmark = pytest.mark.live
 WHY_NOT = netns.unavailable()
@@ -161,7 +162,7 @@ def test_nothing_is_left_after_the_manager_was_killed(watch, tmp_path):
     script.write_text(
         textwrap.dedent(
             """
-            import subprocess, sys, time
+            import signal, subprocess, sys
             import numpy as np
             from edgewise.model.pipelines import Network
             from edgewise.runtime.pipelines.session import open_backend
@@ -169,10 +170,11 @@ def test_nothing_is_left_after_the_manager_was_killed(watch, tmp_path):
             net = Network(("a", "b"), np.ones(2), np.ones(2), np.array([[0, 1]]), np.array([1e6]))
             bed = open_backend("netns", net)
             bed.apply([Flow(20001, 0, 1, (0,), 5e5)])
-            child = subprocess.Popen(bed.command(0, [sys.executable, "-c", "import time; time.sleep(600)"]))
-            time.sleep(0.5)
+            stays = [sys.executable, "-c", "import signal; print('begun', flush=True); signal.pause()"]
+            child = subprocess.Popen(bed.command(0, stays), stdout=subprocess.PIPE)
+            assert child.stdout.readline() == b"begun\\n"
             print(child.pid, flush=True)
-            time.sleep(600)
+            signal.pause()
             """
         )
     )
@@ -184,10 +186,7 @@ def test_nothing_is_left_after_the_manager_was_killed(watch, tmp_path):
     assert len(mine) == 2
     assert set(netns.clean()) >= set(mine)
     assert not set(mine) & set(namespaces())
-    until_s = time.monotonic() + 5.0
-    while _runs(child) and time.monotonic() < until_s:
-        time.sleep(0.05)
-    assert not _runs(child)
+    wait_until(lambda: not _runs(child), limit_s=5.0)
 
 
 def _runs(pid):

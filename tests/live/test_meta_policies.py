@@ -17,7 +17,7 @@ from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
-from waiting import becomes
+from waiting import becomes, pace
 
 pytestmark = pytest.mark.live
 NEEDS = {"task": "score", "rate_qps": 50, "size_bytes": 256, "deadline_s": 5.0}
@@ -35,10 +35,13 @@ class Client:
         return json.loads(answer.body)
 
     async def switch(self, name):
-        found = await self.ask("PUT", "/v1/admin/policies/dispatch", {"policy": name})
-        while found["state"] not in ("done", "failed"):
-            await asyncio.sleep(0.02)
-            found = await self.ask("GET", f"/v1/admin/operations/{found['id']}", {})
+        number = (await self.ask("PUT", "/v1/admin/policies/dispatch", {"policy": name}))["id"]
+
+        async def over():
+            found = await self.ask("GET", f"/v1/admin/operations/{number}", {})
+            return found if found["state"] in ("done", "failed") else None
+
+        found = await becomes(over)
         assert found["state"] == "done", found
 
     async def play(self):
@@ -50,7 +53,7 @@ class Client:
                 answer = await self.client.request("POST", "/v2/models/score/infer", headers, body)
                 assert answer.status == 200
                 self.answered += 1
-                await asyncio.sleep(0.02)
+                await pace(1 / NEEDS["rate_qps"])
             if opened["stream"] % 2 or opened["stream"] > 20:  # compiling takes a while; capacity is bounded
                 await self.ask("DELETE", f"/v1/streams/{opened['stream']}", {})
 

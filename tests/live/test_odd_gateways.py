@@ -21,7 +21,11 @@ from waiting import becomes
 pytestmark = pytest.mark.live
 
 
+refused = []
+
+
 async def refuse(request):
+    refused.append(request.path)
     return http.failure(503, "too many connections")
 
 
@@ -85,7 +89,8 @@ def test_nothing_is_replaced_while_a_gateway_does_not_serve(tmp_path):
     async def scenario(controller):
         controller.processes.backend.stop = lambda *args, **more: pytest.fail("a process was told to end")
         rolling = asyncio.create_task(controller.rolling.keep(0.01))
-        await asyncio.sleep(0.3)
+        before = len(refused)
+        await becomes(lambda: len(refused) > before + 5)  # it asks again and again whether it serves
         assert not rolling.done() and controller.rolling.under_way
         assert not any(controller.store.successor(r.process.name)[1] for r in controller.store.processes())
         rolling.cancel()

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from waiting import IN_FILES, becomes, wait_until
+
 pytest.importorskip("httptools", reason="the extra `live` is not installed")
 
 from running_system import small_scenario
@@ -69,18 +71,21 @@ def kept(tmp_path):
 def until(kept, reached):
     """Steps until `reached()`; fails when that takes for ever."""
 
-    async def step():
-        until_s = time.monotonic() + HANG_S
-        while not reached():
-            assert time.monotonic() < until_s, [each.row() for each in kept.book.listed()]
-            await kept.step(time.time())
-            await asyncio.sleep(0.02)
-        while kept._carrying:  # the loop ends with this call
-            assert time.monotonic() < until_s, "its commands have no end"
-            await kept.step(time.time())
-            await asyncio.sleep(0.02)
+    async def stepped():
+        if reached():
+            return True
+        return await kept.step(time.time())
 
-    asyncio.run(step())
+    async def carried_out():
+        if not kept._carrying:
+            return True
+        return await kept.step(time.time())
+
+    async def steps():
+        await becomes(stepped, lambda: [each.row() for each in kept.book.listed()], HANG_S)
+        await becomes(carried_out, "its commands have no end", HANG_S)  # the loop ends with this call
+
+    asyncio.run(steps())
 
 
 def states(kept):
@@ -198,9 +203,7 @@ def test_pipelines_start_side_by_side_but_only_so_many(kept, monkeypatch):
         (command,) = commands
         together.add(command.placement.pipeline.id)
         most = max(most, len(together))
-        until_s = time.monotonic() + HANG_S
-        while most < live_pipelines.MOST_AT_ONCE and time.monotonic() < until_s:
-            time.sleep(0.01)
+        wait_until(lambda: most >= live_pipelines.MOST_AT_ONCE, limit_s=HANG_S)
         carry_out(self, commands, known)
         together.discard(command.placement.pipeline.id)
 
@@ -230,16 +233,15 @@ def test_who_has_ended_holds_nothing_of_nodes_any_more(kept):
     assert "place" not in [each.decision for each in kept.plane.ledger.reservations]
 
 
-SLOW = """
-import time
+SLOW = f"""
+{IN_FILES}
 from pathlib import Path
 
 import numpy as np
 
 from edgewise.core.place import Placement
 
-while not (Path(__file__).parent / "go").exists():
-    time.sleep(0.01)
+wait_until((Path(__file__).parent / "go").exists)
 
 
 class AtSource:

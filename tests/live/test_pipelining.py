@@ -11,7 +11,7 @@ from edgewise.runtime import http
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol.messages import PRIORITY, REMAINING, priority, remaining_s
 from edgewise.runtime.worker.batching import Batcher
-from waiting import becomes
+from waiting import becomes, pace
 
 pytestmark = pytest.mark.live
 
@@ -91,8 +91,11 @@ def test_the_next_query_of_an_expired_one_does_not_begin_beside_a_batch():
         await becomes(lambda: batcher.queued == 1)
         late = await connect(get(0, left=0), get(1))
         await run.begun()
-        await asyncio.sleep(0.1)  # the other one fills a batch of its own, and is due
-        assert batcher.queued == 2
+        _, hangs_up = await connect(get(4))  # comes later, and has gone before anything else begins
+        await becomes(lambda: batcher.queued == 3)
+        reset(hangs_up)
+        await becomes(lambda: batcher.queued == 2)  # the other one fills a batch of its own, and is due
+        assert run.batches == [[2]]
         run.go.set()
         assert [status for status, _ in await read(late)] == [504, 200]
         assert await read(long) == [(200, b"2")]
@@ -112,7 +115,7 @@ def test_whoever_asks_in_any_order_gets_the_own_answers(takes_s, batch_timeout_s
             left = {number: draw.choice([0.0005, 10.0]) for number in numbers}
             hangs_up, pause_s = draw.random() < 0.3, draw.random() * 0.004
             connection = await connect(*(get(n, left=left[n], priority=draw.randint(0, 2)) for n in numbers))
-            await asyncio.sleep(pause_s)
+            await pace(pause_s)
             if hangs_up:
                 return reset(connection[1])
             found = await read(connection)

@@ -34,15 +34,24 @@ def test_kill_9_at_random_moments_loses_nothing(system, record_property):
         assert [status for _, (status, _) in opened] == [201] * 8
         streams = [(client, answer["stream"]) for client, (_, answer) in opened]
         assert len({stream for _, stream in streams}) == 8
-        until = asyncio.Event()
-        asking = [asyncio.create_task(infer_until(client, stream, until, 0.02)) for client, stream in streams]
+        until, seen = asyncio.Event(), [[] for _ in streams]
+        asking = [
+            asyncio.create_task(infer_until(client, stream, until, 0.02, statuses))
+            for (client, stream), statuses in zip(streams, seen, strict=True)
+        ]
+
+        async def answers_more(least):
+            wanted = [len(each) + least for each in seen]
+            await becomes(lambda: all(len(s) >= n for s, n in zip(seen, wanted, strict=True)))
+
         names = ["controller", *(r.process.name for r in system.store.processes())]
         took = {}
         for k in range(KILLS):
-            await asyncio.sleep(draws.uniform(0.0, 0.4))
+            moment = sum(map(len, seen)) + draws.randrange(128)
+            await becomes(lambda moment=moment: sum(map(len, seen)) >= moment)
             name = names[k % len(names)] if k < len(names) else draws.choice(names)
             took.setdefault(name, []).append(await asyncio.wait_for(system.kill(name), HANG_S))
-        await asyncio.sleep(0.5)
+        await answers_more(20)
         until.set()
         statuses = [status for task in asking for status in await asyncio.wait_for(task, HANG_S)]
         assert set(statuses) == {200}

@@ -19,6 +19,7 @@ from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.serving import Listen, run_gateway
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel, Reservations
 from edgewise.testing import VirtualClock
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 CAPACITY = 100.0
@@ -94,8 +95,7 @@ def test_what_is_closed_can_be_had_by_the_other(model):
         opened = [(await shared.open(0, 100.0))[1] for _ in range(2)]
         assert (await shared.open(1, 100.0))[0] == 409
         await shared.clients[0].request("DELETE", f"/v1/streams/{opened[0]['stream']}")
-        while min(shared.granted()) > 0:
-            await asyncio.sleep(0.005)
+        await becomes(lambda: min(shared.granted()) <= 0)
         await shared.gateways[1].granting.renew()  # hears that there is room again
         status, answer = await shared.open(1, 100.0)
         assert (status, answer["worker"]) == (201, opened[0]["worker"])
@@ -125,8 +125,7 @@ def test_what_no_longer_fits_after_a_restart_is_decided_anew(model):
         shared.workers[lost].reservations = shared.books[lost] = Reservations(CAPACITY)
         assert shared.books[lost].grants.grant(time.monotonic(), "south", "9", 60.0)  # the other was quicker
         await shared.gateways[0].granting.renew()
-        while shared.granted() != [60.0, 60.0]:
-            await asyncio.sleep(0.005)
+        await becomes(lambda: shared.granted() == [60.0, 60.0])
         assert shared.gateways[0].session.bound_to(first["stream"]) == 1 - lost
 
     go(model, scenario)
@@ -147,8 +146,7 @@ def test_leases_are_renewed_however_long_a_period_of_telemetry_is(model):
         heard = heard_s(book.grants)
         for _ in range(3):
             before_s = time.monotonic()
-            while heard_s(book.grants) == heard:
-                await asyncio.sleep(0.01)
+            await becomes(lambda heard=heard: heard_s(book.grants) != heard)
             heard = heard_s(book.grants)
             assert heard - before_s < LEASE_S / 2
         assert shared.granted()[int(opened["worker"][-1])] == 60.0
@@ -169,13 +167,14 @@ def test_random_openings_and_closings_never_exceed_what_workers_have(model):
                 status, answer = await shared.open(gateway, draws.uniform(5.0, 40.0))
                 opened += [(gateway, answer["stream"])]
             assert max(shared.granted()) <= CAPACITY * (1 + 1e-6)
-        while True:  # until what was closed last is released everywhere
+
+        async def released_everywhere():  # what was closed last
             for gateway in shared.gateways:
                 await gateway.granting.renew()
             known = shared.gateways[1].session.core.view().load_qps.tolist()  # the last to renew knows all
-            if known == pytest.approx(shared.granted()):
-                break
-            await asyncio.sleep(0.01)
+            return known == pytest.approx(shared.granted())
+
+        await becomes(released_everywhere)
 
     go(model, scenario)
 

@@ -49,6 +49,7 @@ from edgewise.model.services import services_of
 from edgewise.runtime.controller.jobs import SLOT_S
 from edgewise.runtime.reaching import ask, client_to
 from joint_scenarios import TURNS
+from waiting import becomes
 
 pytestmark = pytest.mark.live
 BUDGETED = ("dispatch", "requests", "orchestrate", "defer")
@@ -149,18 +150,20 @@ async def jobs_that_give_way(system):
     for number in range(6):
         kind = ("pause", "restart")[number % 2]
         await system.get("/v1/admin/jobs", "POST", {**job, "key": str(number), "when_evicted": kind})
-    while True:
+
+    async def one_has_gone():
         rows = await system.get("/v1/admin/jobs")
-        if any(row["state"] in ("suspended", "evicted") for row in rows):
-            return
-        await asyncio.sleep(0.05)
+        return any(row["state"] in ("suspended", "evicted") for row in rows)
+
+    await becomes(one_has_gone)
 
 
 async def kill_one_at_work(system):
     """Kill a replica that stands still with a request of somebody; those without one go on."""
     gateways = [client_to(each.process, system.store, system.store.secret("operator"))
                 for each in system.store.processes("gateway")]  # fmt: skip
-    while True:
+
+    async def one_is_killed():
         for each in [each for each in system.store.processes("replica") if each.handle is not None]:
             pid = int(each.handle.split(":")[0])
             with suppress(ProcessLookupError):  # it has ended since
@@ -173,10 +176,12 @@ async def kill_one_at_work(system):
                     )
                 os.kill(pid, signal.SIGKILL if any(held) else signal.SIGCONT)
                 if any(held):
-                    for gateway in gateways:
-                        gateway.close()
-                    return
-        await asyncio.sleep(0.02)
+                    return True
+        return False
+
+    await becomes(one_is_killed)
+    for gateway in gateways:
+        gateway.close()
 
 
 @pytest.fixture(scope="module")

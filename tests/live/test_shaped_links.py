@@ -15,6 +15,7 @@ from edgewise.model.ways import Routes, levels
 from edgewise.runtime.testbeds.netns import unavailable
 from edgewise.sim.links import advance
 from edgewise.sim.links.net import FIFO, new_net, with_room
+from waiting import IN_FILES
 
 WHY_NOT = unavailable() if shutil.which("tc") else "no iproute2 here"
 pytestmark = [pytest.mark.live, pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))]
@@ -26,7 +27,7 @@ MESSAGES, LOAD = 250, 0.7
 PORT = 20_999
 
 # Packets of a message leave at once; the kernel's clock says when the last one came.
-SENDER = """
+SENDER = f"""{IN_FILES}
 import json, socket, sys, time
 plan = json.load(sys.stdin)
 out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -34,7 +35,7 @@ out.setsockopt(socket.SOL_SOCKET, 32, 1 << 24)  # SO_SNDBUFFORCE
 begun, sent = time.monotonic() + 0.2, []
 for number, (at_s, packets, address) in enumerate(plan["messages"]):
     while (left_s := begun + at_s - time.monotonic()) > 0:
-        time.sleep(min(left_s, 0.001))
+        takes(min(left_s, 0.001))
     sent.append(time.time())
     for packet in range(packets):
         last = packet == packets - 1

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from waiting import IN_FILES, becomes
+
 pytest.importorskip("httptools", reason="the extra `live` is not installed")
 
-from job_commands import shell, state, until, wish
+from job_commands import BEATS, shell, stands_still, state, until, wish
 
 from edgewise import policies
 from edgewise.config import load_scenario
@@ -33,8 +35,8 @@ pytestmark = [
 ]
 SLOT_S = 0.05
 EAST_1, CAMERA = 3, 0
-SCRIPT = """
-import time
+SCRIPT = f"""
+{IN_FILES}
 from pathlib import Path
 
 from edgewise.core.orchestrate import AddReplica, RemoveReplica, commands_of
@@ -47,8 +49,7 @@ class Script:
 
     def decide(self, view):
         self.frames += 1
-        while (Path(__file__).parent / "wait").exists():
-            time.sleep(0.01)
+        wait_until(lambda: not (Path(__file__).parent / "wait").exists())
         kind = AddReplica if self.frames % 2 else RemoveReplica
         return commands_of([[kind(3, 0)]])
 """
@@ -121,28 +122,20 @@ def fill_cloud(jobs):
     return filler
 
 
-def grows(beats):
-    """Whether a job goes on writing."""
-    size, until_s = beats.stat().st_size, time.monotonic() + 0.2
-    while beats.stat().st_size == size and time.monotonic() < until_s:
-        time.sleep(0.01)
-    return beats.stat().st_size > size
-
-
 def test_a_scale_up_pushes_jobs_out_and_a_fresh_plane_says_the_same(controller, policy, tmp_path):
     jobs, plane, beats = controller.jobs, controller.plane, tmp_path / "beats"
     filler = fill_cloud(jobs)
-    paused = jobs.book.submit(shell(f"while true; do echo x >> {beats}; sleep 0.02; done", cores=2.0))
+    paused = jobs.book.submit(shell(BEATS.format(beats), cores=2.0))
     until(jobs, lambda: state(jobs, paused) == "running" and beats.exists())
     assert jobs.book.get(paused.id).node == "east-1"
     assert controller.frame() == [StartReplica(EAST_1, CAMERA), SuspendJob(paused.id)]
     assert state(jobs, paused) == "suspended"  # at once, not in the next pass
     for _ in range(3):
         jobs.look(time.time())
-    assert state(jobs, paused) == "suspended" and not grows(beats)
+    assert state(jobs, paused) == "suspended" and stands_still(beats)
+    size = beats.stat().st_size
     controller.frame()  # the replica goes, and its process ends
-    until(jobs, lambda: state(jobs, paused) == "running")
-    assert grows(beats)
+    until(jobs, lambda: state(jobs, paused) == "running" and beats.stat().st_size > size)
     jobs.book.cancel(paused.id)
     again = jobs.book.submit(wish(["/bin/sleep", "300"], cores=2.0, key="again", when_evicted=RESTART))
     until(jobs, lambda: state(jobs, again) == "running" and jobs.book.get(again.id).node == "east-1")
@@ -177,11 +170,7 @@ def test_jobs_go_on_while_the_policy_of_replicas_thinks(controller, tmp_path):
     async def run():
         frame = asyncio.create_task(controller.replicas.step(time.time()))
         job = jobs.book.submit(wish(["/bin/sleep", "300"], cores=2.0))
-        until_s = time.monotonic() + 30.0
-        while state(jobs, job) != "running":
-            assert time.monotonic() < until_s
-            jobs.look(time.time())
-            await asyncio.sleep(0.01)
+        await becomes(lambda: jobs.look(time.time()) or state(jobs, job) == "running")
         assert not frame.done()
         thinks.unlink()
         await frame

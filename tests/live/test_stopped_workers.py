@@ -13,7 +13,7 @@ from running_system import infer, open_stream, small_scenario, started
 from edgewise.runtime import http
 from edgewise.runtime.http.client import GivenUp
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
-from waiting import becomes
+from waiting import becomes, pace
 
 pytestmark = pytest.mark.live
 NOTICED_S = 2.25  # two health checks of 1 s without an answer, one of them just sent
@@ -85,7 +85,7 @@ def test_a_client_that_gives_its_server_up_ends_what_is_under_way_and_goes_on_la
 
         async def say_nothing(request):
             try:
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
             finally:
                 ended.append(request.path)
 
@@ -117,9 +117,9 @@ def test_the_time_limit_of_a_request_is_for_all_of_its_attempts():
                 await reader.readuntil(b"\r\n\r\n")
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
                 await reader.readuntil(b"\r\n\r\n")
-                await asyncio.sleep(0.3)
+                await pace(0.3)
             else:
-                await asyncio.sleep(5)
+                await asyncio.Event().wait()
             writer.close()
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0)

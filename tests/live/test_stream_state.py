@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -18,17 +17,17 @@ from edgewise.runtime.pipelines import meta
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.meta import FlowStatus, LinkStatus, MetaStore, NodeStatus, TaskStatus
 from edgewise.runtime.pipelines.session import PipelineSession, open_backend
-from waiting import wait_until
+from waiting import IN_FILES, takes, wait_until
 
 pytestmark = pytest.mark.live
 LIMIT_S = 60.0
 SLOW_S = 0.04
 CODE = f"""
-import time
+{IN_FILES}
 from dataclasses import replace
 def grab(input): return True, input[:2000]
 def look(input):
-    time.sleep({SLOW_S})
+    takes({SLOW_S})
     return True, len(input)
 job = [grab, look]
 """
@@ -60,7 +59,7 @@ def killed(tmp_path):
     script.write_text(
         textwrap.dedent(
             """
-            import pathlib, sys, time
+            import pathlib, signal, sys
             sys.path[:] = sys.argv[2:]
             import test_stream_state as here
             folder = pathlib.Path(sys.argv[1])
@@ -69,7 +68,7 @@ def killed(tmp_path):
             session = here.PipelineSession(bed, here.policies.load("place", "otfa"), meta=store)
             session.submit([here.live_pipeline(folder)])
             session.set_link(0, up=False)
-            time.sleep(600)
+            signal.pause()
             """
         )
     )
@@ -148,7 +147,7 @@ def crowded(placed):
 
 
 def late(placed):
-    time.sleep(1.0)
+    takes(1.0)  # twice its budget
     return placed
 
 

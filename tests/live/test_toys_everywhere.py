@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from edgewise import policies
 from edgewise.cli import app
 from edgewise.config import load_scenario
+from waiting import becomes
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "own-policy.md").read_text(encoding="utf-8")
 OWN = re.findall(r"`(\w+\.py)`[^\n]*:\n\n```python\n(.*?)```", PAGE, re.S)
@@ -74,8 +75,11 @@ def test_a_running_system_decides_by_them_from_its_start_and_takes_them_again(to
         client.close()
         job = {"key": "one", "command": ["true"], "folder": "/", "duration_s": 5.0}
         number = (await system.get("/v1/admin/jobs", "POST", job))["id"]
-        while (await system.get(f"/v1/admin/jobs/{number}"))["state"] != "done":
-            await asyncio.sleep(0.05)
+
+        async def done():
+            return (await system.get(f"/v1/admin/jobs/{number}"))["state"] == "done"
+
+        await becomes(done)
         assert await decides(system) == [None] * len(given)
         for decision, name in given.items():
             done = await system.switch(f"/v1/policies/{decision}", name)

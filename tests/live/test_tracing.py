@@ -21,6 +21,7 @@ from edgewise.runtime.protocol.messages import InferRequest, encode_request
 from edgewise.runtime.reaching import ask
 from edgewise.runtime.tracing import OFF, tracing_to
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
+from waiting import pace, wait_until
 
 pytest.importorskip("opentelemetry.sdk")
 pytestmark = pytest.mark.live
@@ -61,13 +62,12 @@ class Collector:
 
     def wait(self, names, limit_s=60):
         """The spans of the trace by name, once all of these are there."""
-        until_s = time.monotonic() + limit_s
-        while True:
-            found = {(who.split("-")[0], s.name): s for who, s in self.spans if s.trace_id.hex() == TRACE}
-            if found.keys() >= set(names):
-                return found
-            assert time.monotonic() < until_s, found.keys()
-            time.sleep(0.05)
+
+        def found():
+            return {(who.split("-")[0], s.name): s for who, s in self.spans if s.trace_id.hex() == TRACE}
+
+        wait_until(lambda: found().keys() >= set(names), lambda: f"{names}; {found().keys()}", limit_s)
+        return found()
 
 
 WHOLE = [
@@ -193,7 +193,7 @@ def test_spans_of_queries_that_resume_one_another_stay_apart(tmp_path, caplog):
             reader, writer = await asyncio.open_connection(front.host, front.port)
             writer.write(b"".join(query(10 * k + i) for i in range(1, 6)))
             if k % 4 == 3:
-                await asyncio.sleep(0.001 * (k % 3))
+                await pace(0.001 * (k % 3))
                 return reset(writer)
             for _ in range(5):
                 head = await reader.readuntil(b"\r\n\r\n")

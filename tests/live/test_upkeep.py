@@ -15,6 +15,7 @@ from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.upkeep import OLDEST_S
 from edgewise.runtime.logs import begin_anew, end_of
 from edgewise.runtime.store import Process, Store
+from waiting import becomes, wait_until
 
 pytestmark = pytest.mark.live
 
@@ -99,8 +100,7 @@ def test_a_log_is_begun_anew_under_its_writer_and_few_are_kept(store):
         writer = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=log, text=True)
     for k in range(60):
         print(k, file=writer.stdin, flush=True)
-        while file.stat().st_size == 0 or f" {k}\n" not in file.read_text():
-            time.sleep(0.001)
+        wait_until(lambda line=f" {k}\n": line in file.read_text())
         upkeep.shorten(store.file.parent, time.time(), log_bytes=1_000)
     writer.communicate()
     names = sorted(each.name for each in folder.iterdir())
@@ -141,8 +141,7 @@ def test_a_controller_forgets_processes_that_are_no_more(store):
         store.want([stays], {})
         await controller._answer(stays, "GET", "/")
         checking = asyncio.create_task(controller.check(0.01))
-        while len(controller._clients) > 1 or controller.health._silent_s:
-            await asyncio.sleep(0.01)
+        await becomes(lambda: len(controller._clients) <= 1 and not controller.health._silent_s)
         checking.cancel()
         assert not any(controller.processes.told(f"1:{k}") for k in range(50))
         assert not controller.health.served

@@ -15,13 +15,13 @@ from edgewise.runtime.pipelines.meta import MetaStore, TaskStatus
 from edgewise.sim import pipelines as simulated
 from edgewise.testing.driven import plain
 from edgewise.workloads.pipelines import pipelines_of
-from waiting import wait_until
+from waiting import IN_FILES, wait_until
 
-CODE = """
-import time
+CODE = f"""
+{IN_FILES}
 def grab(input): return True, input[:2000]
 def look(input):
-    time.sleep(0.01)
+    takes(0.01)
     return True, len(input)
 job = [grab, look]
 """

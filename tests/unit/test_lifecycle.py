@@ -1,10 +1,11 @@
 """The lifecycle of owned processes, on a backend that is played and on this machine."""
 
-import asyncio
 import sys
 import time
 
 import pytest
+
+from waiting import wait_until
 
 pytest.importorskip("msgspec", reason="the extra `live` is not installed")
 
@@ -13,7 +14,7 @@ from edgewise.runtime.backends import Program, ThisMachine, exit_status
 from edgewise.runtime.lifecycle import LONGEST_PAUSE_S, Lifecycle, pause_s
 
 PATIENCE_S = 5.0
-STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True); signal.pause()"
 
 
 class Played:
@@ -123,10 +124,5 @@ def test_a_machine_made_later_knows_a_process_by_its_handle():
     assert later.alive(handle)
     later.stop(handle, force=True)
 
-    async def ends():
-        async with asyncio.timeout(10.0):
-            while later.alive(handle):
-                await asyncio.sleep(0.01)
-
-    asyncio.run(ends())
+    wait_until(lambda: not later.alive(handle), limit_s=10.0)
     assert not former.alive(handle)

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from itertools import product
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from edgewise.sweeps.size import hinge, said
 from edgewise.sweeps.vary import parse_target, price
 from edgewise.sweeps.verdicts import best_first
 from in_process import edgewise
+from waiting import wait_until
 
 LOAD = "streams.arrivals.clients_per_min"
 
@@ -387,9 +387,8 @@ def test_control_c_keeps_what_ended(tmp_path):
         text=True,
         start_new_session=True,
     )
-    kept, until = tmp_path / "here" / "runs.jsonl", time.monotonic() + 60
-    while not (kept.exists() and kept.read_text().count("\n") >= 5) and time.monotonic() < until:
-        time.sleep(0.05)
+    kept = tmp_path / "here" / "runs.jsonl"
+    wait_until(lambda: kept.exists() and kept.read_text().count("\n") >= 5)
     os.killpg(run.pid, signal.SIGINT)
     _, said = run.communicate(timeout=30)
     assert run.returncode == 130 and "--resume" in said and "Traceback" not in said, said
