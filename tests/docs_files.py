@@ -28,7 +28,7 @@ def own_policies(folder: Path) -> None:
 
 def access_log(folder: Path) -> None:
     """One that nginx wrote, packed as it is kept."""
-    written = (ROOT / "tests/unit/foreign/nginx.log").read_bytes()
+    written = (ROOT / "tests/unit/workloads/foreign/nginx.log").read_bytes()
     (folder / "access.log.gz").write_bytes(gzip.compress(written))
 
 

@@ -154,7 +154,7 @@ def test_a_network_that_was_changed_is_refused(tmp_path):
 
 
 def test_the_notebook_for_researchers_makes_a_card(tmp_path):
-    """Its cell that needs torch, as it stands; tests/unit/test_notebooks.py runs the others."""
+    """Its cell that needs torch, as it stands; tests/repository/test_notebooks.py runs the others."""
     (cell,) = cells(json.loads((FOLDER / "researcher.ipynb").read_text("utf-8")), tagged=True)
     (text,) = said(["".join(cell["source"])], tmp_path)
     assert "learned: success % " in text and "against closest" in text

@@ -191,7 +191,7 @@ def test_policies_of_ones_own_are_tried_live_beside_shipped_ones(tmp_path):
     """More queries than a stream may send at once, under a shipped policy and one that is a file."""
     model = branching(size=12, width=8)
     small = contract(task_graph(model, "net", power_ops=1e9))
-    own = f"{Path(__file__).parent.parent / 'unit' / 'own_split.py'}:Halves"
+    own = f"{Path(__file__).parents[1] / 'own_split.py'}:Halves"
     setting = TrialSetting(servers=2, rate_qps=50.0, queries=60)
     whole, halves = try_split(model, small, {}, tmp_path, ["whole-random", own], setting)
     assert len(whole.time_s) == len(halves.time_s) == 60
@@ -352,7 +352,7 @@ def test_the_gateway_says_how_old_a_query_is(tmp_path):
     assert 0 <= min(pieces) == pieces[0] < pieces[-1] < 30
     (whole,) = asyncio.run(go(replace(about, policy="whole-random")))
     assert 0 <= whole < 30
-    own = Path(__file__).parent.parent / "unit" / "own_split.py"
+    own = Path(__file__).parents[1] / "own_split.py"
     assert len(asyncio.run(go(replace(about, policy=f"{own}:Halves")))) == len(pieces)
     (tmp_path / "broken.py").write_text(BROKEN)
     broken, sleeps = (f"{tmp_path / 'broken.py'}:{name}" for name in ("Broken", "Sleeps"))

@@ -211,7 +211,7 @@ _CLAIMS = {
 
 _WITHDRAWN = {
     "a4-rejects": "on full-edge nobody rejects, so it could not fail; a4-fails asks what the paper shows",
-    "bound": "a theorem, so a test: tests/unit/test_aset.py::test_nothing_exceeds_the_bound",
+    "bound": "a theorem, so a test: tests/unit/policies/test_aset.py::test_nothing_exceeds_the_bound",
 }
 
 

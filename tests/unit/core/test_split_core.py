@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from split_graphs import fan
 
 from edgewise.core.guard import Guard, Shadow
 from edgewise.core.split import MEMORY_S, UPDATE_S
@@ -24,6 +23,7 @@ from edgewise.model.scenario import ServerGroup
 from edgewise.policies import load
 from edgewise.policies.split import QueryClass, build_program, optimise
 from edgewise.policies.split.layout import joined, layout_program
+from split_graphs import fan
 
 
 class Fixed:

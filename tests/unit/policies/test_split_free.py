@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from split_graphs import fan, ledger_of, placed
 
 from edgewise.errors import PolicyError
 from edgewise.model.work import Edge, Task, TaskGraph
@@ -19,6 +18,7 @@ from edgewise.policies.split import (
 from edgewise.policies.split.optimum import levels
 from edgewise.policies.split.program import ServerChoice
 from edgewise.sim.stations.split import simulate_split, tune_share
+from split_graphs import fan, ledger_of, placed
 
 
 def program(rate: float = 1.0, servers: int = 4):

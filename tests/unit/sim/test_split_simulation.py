@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from own_split import Halves
-from split_graphs import fan
 
 from edgewise import policies
 from edgewise.errors import PolicyError
@@ -18,6 +16,8 @@ from edgewise.policies.split.layout import joined, layout_program
 from edgewise.policies.split.program import server_wait_s, servers_wait_s, task_wait_s
 from edgewise.sim.stations.split import simulate_split
 from edgewise.workloads.queries import poisson_queries
+from own_split import Halves
+from split_graphs import fan
 
 TASKS = (Task("root", 1e9), Task("a", 1e10), Task("b", 1e10), Task("sink", 1e9))
 EDGES = tuple(Edge(*pair, 1.25e6) for pair in (("root", "a"), ("root", "b"), ("a", "sink"), ("b", "sink")))
@@ -120,7 +120,7 @@ def test_a_policy_of_ones_own_splits_in_simulation() -> None:
     """Two equal tasks on two servers; on a layout as well; what it places nowhere is refused."""
     two = TaskGraph("two", (Task("a", 1e10), Task("b", 1e10)), (Edge("a", "b", 1e3),))
     program = build_program([QueryClass(two, 0.02)], 4, 1e10, 1e10)
-    own = policies.load("split", f"{Path(__file__).parent / 'own_split.py'}:Halves")
+    own = policies.load("split", f"{Path(__file__).parents[2] / 'own_split.py'}:Halves")
     run = simulate_split(own, program, 200, seed=1)
     whole = simulate_split(split_policy("whole-least-loaded", program), program, 200, seed=1)
     assert run.time_s.min() > whole.time_s.min() == pytest.approx(2.0)

@@ -8,7 +8,7 @@ import pytest
 from edgewise import policies
 from edgewise.config import shipped_scenarios
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 MEASURE = runpy.run_path(str(DOCS / "results" / "defaults" / "measure.py"))
 FOUND = MEASURE["read"]()
 

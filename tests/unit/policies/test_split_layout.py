@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from split_graphs import fan
 
 from edgewise.errors import PolicyError
 from edgewise.model.scenario import ServerGroup
@@ -16,6 +15,7 @@ from edgewise.policies.split.layout import Layout, joined, layout_program
 from edgewise.policies.split.layout_optimum import _Arrays, optimise_layout, renew_layout
 from edgewise.policies.split.policy import LayoutSplit
 from edgewise.sim.stations.split import simulate_split
+from split_graphs import fan
 
 THREE = Layout(
     (ServerGroup("edge", 2, 1e10), ServerGroup("metro", 2, 2e10), ServerGroup("cloud", 4, 5e10)),

@@ -17,7 +17,7 @@ from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.services import simulated_services
 
 MOST_QUERIES = 40e6
-FROZEN = Path(__file__).parents[2] / "docs" / "results" / "scaling" / "campus-world.json"
+FROZEN = Path(__file__).parents[3] / "docs" / "results" / "scaling" / "campus-world.json"
 # Two hours of the afternoon in place of the day, and a machine that fails.
 BUSY: dict[str, Any] = {
     "duration_s": "2h",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import yaml
-from split_graphs import fan
 
 import edgewise as ew
 from edgewise.config import dump_scenario, load_scenario
@@ -15,6 +14,7 @@ from edgewise.model.work import Task, TaskGraph
 from edgewise.policies.split import QueryClass, build_program, split_policy
 from edgewise.sim.stations import split as simulated
 from edgewise.sim.stations.split import simulate_split
+from split_graphs import fan
 
 ONE = build_program([QueryClass(TaskGraph("one", (Task("t", 1e10),), ()), 1.0)], 2, 1e10, 1e9)  # 1 s each
 

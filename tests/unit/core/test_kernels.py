@@ -223,7 +223,7 @@ def test_a_second_process_compiles_nothing(folder, part):
 
 
 def test_the_first_run_is_timed_for_every_shipped_policy(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3]))
     from bench import cold
 
     commands = cold.commands()

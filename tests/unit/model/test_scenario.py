@@ -322,11 +322,11 @@ def test_patterns_go_on_to_the_end(data: dict[str, Any], pattern: str, rates: li
 
 
 def test_the_reference_page_has_every_key_as_it_is_now() -> None:
-    page = Path(__file__).parents[2] / "docs" / "reference" / "scenario.md"
+    page = Path(__file__).parents[3] / "docs" / "reference" / "scenario.md"
     part = page.read_text("utf-8").partition("<!-- keys -->\n")[2].partition("<!-- end of keys -->")[0]
     assert part.strip() == key_tables().strip(), (
         "put into docs/reference/scenario.md, between its marks, the output of "
-        "python tests/unit/scenario_reference.py"
+        "python tests/unit/model/scenario_reference.py"
     )
 
 

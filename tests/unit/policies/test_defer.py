@@ -22,8 +22,8 @@ from edgewise.sim.slots.defer import DeferralWorlds, simulate
 from edgewise.workloads.deferrable import PAPER, AzureTrace, generate, read_azure_packing, worlds_of
 
 SMALL = replace(PAPER, slots=24, jobs_per_slot=4.0, load_mean=0.85)
-FROZEN = Path(__file__).parents[2] / "docs" / "results" / "frozen.json"
-EXTRACT = Path(__file__).parents[3] / "shared" / "data" / "azure_packing_2020" / "vm_first17h.csv.gz"
+FROZEN = Path(__file__).parents[3] / "docs" / "results" / "frozen.json"
+EXTRACT = Path(__file__).parents[4] / "shared" / "data" / "azure_packing_2020" / "vm_first17h.csv.gz"
 
 
 def one_world(jobs, left_over):

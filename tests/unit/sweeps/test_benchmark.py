@@ -12,7 +12,7 @@ from edgewise.policies import DECISIONS
 from edgewise.sweeps.benchmark import SEEDS, SUITE, benchmark, fingerprint, page_of
 from in_process import edgewise
 
-PAGE = Path(__file__).parents[2] / "docs" / "benchmark.md"
+PAGE = Path(__file__).parents[3] / "docs" / "benchmark.md"
 MINE = '''
 from edgewise.policies.dispatch.static import Closest
 

@@ -14,7 +14,7 @@ from edgewise.core.world import World
 from edgewise.model.scenario import Scenario
 
 RECORDED = json.loads((Path(__file__).parent / "frozen_arrays.json").read_text())
-FROZEN = Path(__file__).parents[2] / "docs/results/frozen"
+FROZEN = Path(__file__).parents[3] / "docs/results/frozen"
 
 
 def _sha(data: bytes) -> str:

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from split_graphs import ledger_of, place_all
 
 from edgewise.arrays import Ints
 from edgewise.core.split import Ledger
@@ -24,6 +23,7 @@ from edgewise.policies.split import (
 )
 from edgewise.policies.split.contract import reduction
 from edgewise.policies.split.subgraphs import placements
+from split_graphs import ledger_of, place_all
 
 
 def fan(works: list[float], size_bytes: float = 1e6) -> TaskGraph:
