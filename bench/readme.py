@@ -26,9 +26,8 @@ def shown() -> list[tuple[str, str]]:
 
 def said(command: str, folder: Path) -> str:
     """What a command says, run in a folder where the examples are."""
-    (folder / "docs").mkdir(exist_ok=True)
-    if not (folder / "docs" / "examples").exists():
-        (folder / "docs" / "examples").symlink_to(ROOT / "docs" / "examples")
+    if not (folder / "examples").exists():
+        (folder / "examples").symlink_to(ROOT / "examples")
     words = [sys.executable, "-m", *command.split()]
     environment = os.environ | {"COLUMNS": WIDTH, "NO_COLOR": "1", "TERM": "dumb"}
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)

@@ -68,13 +68,22 @@ def blocks() -> list[Block]:
     for file in sorted((ROOT / "docs").rglob("*.md")):
         if "results" in file.parts:
             continue
-        text = file.read_text(encoding="utf-8")
-        for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
-            lines = re.sub(r"\\\n\s*", " ", block).splitlines() if language in SHELLS else []
+        page = str(file.relative_to(ROOT / "docs"))
+        for lines in shell_of(file):
             if file.name == "cli.md":
                 lines = [line for line in lines if not USAGE.search(line.partition("#")[0])]
-            found.append(Block(str(file.relative_to(ROOT / "docs")), tuple(lines)))
+            found.append(Block(page, tuple(lines)))
     return [each for each in found if each.commands]
+
+
+def shell_of(file: Path) -> list[list[str]]:
+    """Of each block of shell of a page its lines, whole commands each."""
+    text = file.read_text(encoding="utf-8")
+    return [
+        re.sub(r"\\\n\s*", " ", block).splitlines()
+        for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        if language in SHELLS
+    ]
 
 
 def quickly(command: str) -> str:

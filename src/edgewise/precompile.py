@@ -37,7 +37,7 @@ def parts() -> dict[str, Callable[[], None]]:
         ("replicas", policies.names("orchestrate"), scale),
         ("splitting", policies.names("split"), split),
         ("features", ("kais",), features),
-        ("placement", _placements(), partial(checked, "place")),
+        ("placement", policies.names("place"), partial(checked, "place")),
         ("deferral", policies.names("defer"), deferral),
         ("together", ("fifo", "none"), together),
     )
@@ -57,14 +57,6 @@ def compile_parts(names: Sequence[str]) -> list[str]:
         except (PolicyError, ModuleNotFoundError) as error:
             left_out.append(f"{name}: {error}")
     return left_out
-
-
-def _placements() -> Sequence[str]:
-    """Names of placement policies: their solver is an extra, and without it they cannot even be listed."""
-    try:
-        return policies.names("place")
-    except PolicyError:
-        return ["all"]
 
 
 def streams(name: str) -> None:

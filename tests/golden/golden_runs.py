@@ -19,7 +19,7 @@ from edgewise.model.pipelines import network_of
 from edgewise.model.scenario import ServerGroup
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.orchestrate.shadow import GreedyShadow
-from edgewise.policies.requests.flow import ShadowDispatch
+from edgewise.policies.requests.gsp import ShadowDispatch
 from edgewise.policies.split import QueryClass, ServerChoice, build_program, split_policy
 from edgewise.policies.split.layout import Layout, layout_program
 from edgewise.sim.pipelines import simulate_streaming

@@ -43,9 +43,7 @@ def test_pictures_of_the_readme_are_there():
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-@pytest.mark.parametrize(
-    "example", sorted((ROOT / "docs" / "examples").glob("*.yaml")), ids=lambda path: path.name
-)
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*/*.yaml")), ids=lambda path: path.name)
 def test_examples_can_be_loaded(example):
     assert load_scenario(example).spec.holds
 

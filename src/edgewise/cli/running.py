@@ -136,7 +136,7 @@ def _chosen(
 def _run_pipelines(
     scenario: Scenario, backend: str, policy: str, shadow: str | None, seconds: float, state: Path
 ) -> Found:
-    with extra("place", "run"):
+    with extra("live", "run"):
         from edgewise.runtime.pipelines.live import live_pipeline
         from edgewise.runtime.pipelines.meta import MetaStore
     budget_s = scenario.spec.live.budgets_s.place
@@ -241,7 +241,7 @@ def _profiled(spec: PipelineSpec, speed_ops: float) -> tuple[PipelineSpec, dict[
 
 def _resume(backend: str, policy: str, shadow: str | None, seconds: float, state: Path) -> Found:
     """Take up the pipelines of a run that was killed, with the task times it had measured."""
-    with extra("place", "run"):
+    with extra("live", "run"):
         from edgewise.runtime.pipelines.meta import MetaStore
     meta = MetaStore(database_of(state))
     if not meta.unfinished():

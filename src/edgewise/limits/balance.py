@@ -62,36 +62,36 @@ class Balance(NamedTuple):
 
 def balanced(options: Options, demand: Floats) -> Balance:
     """Share out (J,) queries per second; needs without an option are left out."""
-    from scipy.optimize import linprog  # slow to import
-    from scipy.sparse import coo_array, csr_array, hstack
+    from edgewise.policies.programs import Sparse, minimum  # its solver is slow to import
 
     served, count = np.unique(options.need), options.need.size
     size = options.capacity.size
-    uses = csr_array(
-        coo_array((options.amount / options.capacity[options.resource], (options.resource, options.option)),
-                  shape=(size, count))
-    )  # fmt: skip
-    equal = coo_array((np.ones(count), (np.searchsorted(served, options.need), np.arange(count))),
-                      shape=(served.size, count))  # fmt: skip
-    nothing = coo_array((served.size, 1))
+    taken = options.amount / options.capacity[options.resource]
+    each: Ints = np.arange(count)
+    rows = Sparse(options.resource, options.option, taken).below(
+        Sparse(np.searchsorted(served, options.need), each, np.ones(count)), size
+    )
+    cost = np.append(np.zeros(count), 1.0)
     rank, price = np.full(size, -1, dtype=np.int64), np.zeros(size)
     held = np.zeros(size)
-    share = np.zeros(size)
+    share: Floats = np.zeros(size)
     for turn in range(ROUNDS):
         free = rank < 0
-        level = coo_array(np.where(free, -1.0, 0.0).reshape(-1, 1))
-        found = linprog(
-            [*np.zeros(count), 1.0],
-            A_ub=hstack([uses, level]), b_ub=np.where(free, 0.0, held),
-            A_eq=hstack([equal, nothing]), b_eq=demand[served], method="highs",
-        )  # fmt: skip
-        if found.status != 0:
+        level: Ints = np.flatnonzero(free)
+        found = minimum(
+            cost,
+            rows.below(Sparse(level, np.full(level.size, count), np.full(level.size, -1.0)), 0),
+            np.append(np.full(size, -np.inf), demand[served]),
+            np.append(np.where(free, 0.0, held), demand[served]),
+        )
+        if found is None:
             break
-        share = np.asarray(uses @ found.x[:-1])
-        prices = np.where(free, -found.ineqlin.marginals, 0.0)
+        used = np.bincount(options.resource, taken * found.x[options.option], minlength=size)
+        share = used.astype(np.float64)
+        prices = np.where(free, -found.price[:size], 0.0)
         tight = prices > PRICED
         if turn == 0:
-            price = np.maximum(-found.ineqlin.marginals, 0.0)
+            price = np.maximum(-found.price[:size], 0.0)
         if not tight.any() or found.x[-1] <= SAME:
             break
         rank[tight], held[tight] = turn, found.x[-1] * (1.0 + SAME)

@@ -17,7 +17,6 @@ import difflib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from copy import deepcopy
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
@@ -264,12 +263,9 @@ def _families(decision: str) -> None:
     """Import what registers the shipped policies of a decision.
 
     Raises:
-        PolicyError: there is no such decision, or they need a package that is not installed.
+        PolicyError: there is no such decision.
     """
-    try:
-        importlib.import_module(f"edgewise.policies.{check_decision(decision)}")
-    except ModuleNotFoundError as error:
-        raise PolicyError(f"{decision} needs {error.name}: pip install 'edgewise[place]'") from error
+    importlib.import_module(f"edgewise.policies.{check_decision(decision)}")
 
 
 def _entries(decision: str) -> list[EntryPoint]:
@@ -299,9 +295,8 @@ def _by_name(decision: str, name: str) -> Make:
 def _elsewhere(name: str) -> str:
     """Says of which other decision there is a policy of that name."""
     for decision in DECISIONS:
-        with suppress(PolicyError):  # its extra is not installed
-            if name in names(decision):
-                return f"; it decides {decision}: write {decision}={name}."
+        if name in names(decision):
+            return f"; it decides {decision}: write {decision}={name}."
     return ""
 
 

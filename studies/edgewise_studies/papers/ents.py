@@ -18,7 +18,7 @@ from edgewise.arrays import Floats
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Key
 from edgewise.core.place import NetworkView, PlacementPolicy, arrays_of, free_of, throughput
-from edgewise.model import topologies
+from edgewise.model import edge_network
 from edgewise.model.pipelines import Network, Pipeline, network_of
 from edgewise.policies.place.baselines import Otfs
 from edgewise.policies.place.exact import optimum
@@ -89,7 +89,7 @@ def setting() -> str:
              "MOBILENET_V2_OPS", "RESNET50_OPS", "KALMAN_OPS", "ATTRIBUTE_BYTES", "EMBEDDING_BYTES",
              "NETWORK_MEMORY_BYTES", "SMALL_MEMORY_BYTES")  # fmt: skip
     (generated,) = load_scenario("recognition").spec.pipelines or ()
-    constants = {**vars(topologies), **vars(workload), "DURATION_S": generated.length_s}
+    constants = {**vars(edge_network), **vars(workload), "DURATION_S": generated.length_s}
     network, pipelines = world(FigurePoint(70, 1, 100), 0)
     made = json.dumps(
         [

@@ -20,7 +20,9 @@ from edgewise.arrays import Floats
 from edgewise.core.defer import DeferralPolicy, Objective
 from edgewise.errors import RunError, ScenarioError
 from edgewise.model.work import DeferralPattern
-from edgewise.policies.defer.careful import Forecast, Horizon, hindsight
+from edgewise.policies.defer.forecast import Forecast
+from edgewise.policies.defer.horizon import Horizon
+from edgewise.policies.defer.schedule import hindsight
 from edgewise.seeds import TRAINING
 from edgewise.sim.slots.defer import DeferralOutcome, simulate
 from edgewise.workloads.deferrable import PAPER, cases, generate

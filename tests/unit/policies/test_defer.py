@@ -16,10 +16,13 @@ from edgewise.core.ledger import NodeLedger, Reservation
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob
-from edgewise.policies.defer.careful import Forecast, Horizon, Safe, hindsight
+from edgewise.policies.defer.forecast import Forecast, Safe
+from edgewise.policies.defer.horizon import Horizon
 from edgewise.policies.defer.rules import Fifo, Tetris
+from edgewise.policies.defer.schedule import hindsight
 from edgewise.sim.slots.defer import DeferralWorlds, simulate
-from edgewise.workloads.deferrable import PAPER, AzureTrace, generate, read_azure_packing, worlds_of
+from edgewise.workloads.azure_packing import AzureTrace, read_azure_packing, worlds_of
+from edgewise.workloads.deferrable import PAPER, generate
 
 SMALL = replace(PAPER, slots=24, jobs_per_slot=4.0, load_mean=0.85)
 FROZEN = Path(__file__).parents[3] / "docs" / "results" / "frozen.json"

@@ -13,6 +13,7 @@ from edgewise.sweeps.benchmark import SEEDS, SUITE, benchmark, fingerprint, page
 from in_process import edgewise
 
 PAGE = Path(__file__).parents[3] / "docs" / "benchmark.md"
+EXAMPLES = PAGE.parents[1] / "examples"
 MINE = '''
 from edgewise.policies.dispatch.static import Closest
 
@@ -123,8 +124,7 @@ def test_an_edition_is_that_scenario_or_none():
 def test_an_edition_is_the_same_wherever_files_lie(tmp_path):
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
-        for file in ("factory.yaml",):
-            text = (PAGE.parent / "examples" / file).read_text("utf-8")
-            (tmp_path / name / file).write_text(text)
+        text = (EXAMPLES / "01-first-simulation" / "factory.yaml").read_text("utf-8")
+        (tmp_path / name / "factory.yaml").write_text(text)
     found = {edition(load_scenario(tmp_path / name / "factory.yaml")) for name in ("one", "other")}
     assert len(found) == 1

@@ -9,6 +9,6 @@ FALLBACK = "fifo"
 
 @offer("defer", "horizon")
 def _horizon() -> Make:
-    from edgewise.policies.defer.careful import SteadyHorizon  # its solver is slow to import
+    from edgewise.policies.defer.horizon import SteadyHorizon  # its solver is slow to import
 
     return SteadyHorizon

@@ -17,7 +17,6 @@ With shared processors also Σ_i z_iu <= PS_u, where z_iu >= C_i x_J - C_i most 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import highspy
 import numpy as np
 
 from edgewise.arrays import Floats
@@ -25,6 +24,7 @@ from edgewise.core.place import PipelineArrays, Placement
 from edgewise.errors import PolicyError
 from edgewise.model.pipelines import Network
 from edgewise.policies.place.paths import PathTable
+from edgewise.policies.programs import FEASIBLE, solver
 
 LEAST_SHARE = 0.5  # a binary above this is one
 
@@ -63,13 +63,11 @@ def optimum(
     Raises:
         PolicyError: nothing was found within `most_nodes`.
     """
-    model = _ExactModel(network, pipelines, PathTable(network, candidates))
+    model = _ExactModel(network, pipelines, PathTable(network, candidates), most_nodes, gap)
     highs = model.highs
-    highs.setOptionValue("mip_max_nodes", most_nodes)
-    highs.setOptionValue("mip_rel_gap", gap)
     highs.maximize(highs.qsum(part.rate for part in model.parts))
     info = highs.getInfo()
-    if info.primal_solution_status != 2:
+    if info.primal_solution_status != FEASIBLE:
         raise PolicyError(f"no solution within {most_nodes} nodes; use a smaller network or raise most_nodes")
     rates = np.array([highs.val(part.rate) for part in model.parts])
     placed = [
@@ -92,10 +90,15 @@ class _Part(NamedTuple):
 class _ExactModel:
     """The program of the module's text."""
 
-    def __init__(self, network: Network, pipelines: Sequence[PipelineArrays], table: PathTable) -> None:
-        self.network, self.highs = network, highspy.Highs()  # type: ignore[no-untyped-call]
-        self.highs.setOptionValue("output_flag", False)
-        self.highs.setOptionValue("threads", 1)
+    def __init__(
+        self,
+        network: Network,
+        pipelines: Sequence[PipelineArrays],
+        table: PathTable,
+        most_nodes: int,
+        gap: float,
+    ) -> None:
+        self.network, self.highs = network, solver(mip_max_nodes=most_nodes, mip_rel_gap=gap)
         # Amounts are counted in those of the largest node and link, which keeps coefficients near one.
         self.bytes, self.ops = float(network.memory_bytes.max()) or 1.0, float(network.speed_ops.max())
         self.bps = float(network.bandwidth_bps.max(initial=1.0))

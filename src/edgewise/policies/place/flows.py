@@ -19,15 +19,15 @@ pair is new, bounds are changed otherwise, and HiGHS starts from the last basis.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import highspy
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
 from edgewise.core.place import PipelineArrays, Placement
 from edgewise.policies.place.paths import PathRows, PathTable
+from edgewise.policies.programs import Program, solution, solver
 
 Assigned = tuple[PipelineArrays, Ints]  # a pipeline and the node of each of its tasks
 UNIT = 1e6  # volumes in Mbit and bandwidths in Mbit/s keep the coefficients near one
@@ -220,12 +220,12 @@ class FlowProgram:
             if code not in self._row:
                 self._add(code, u, v)
         self._set_volumes(dict(zip(codes, (volume_bits / UNIT).tolist(), strict=True)))
-        first = _solved(self._least)
+        first = solution(self._least)
         if first is None:
             return None
         dual, links = np.asarray(first.row_dual), len(self._bandwidth)
         self._fewest.changeColBounds(0, 0.0, first.col_value[0] * (1 + SLACK))
-        second = _solved(self._fewest) or first
+        second = solution(self._fewest) or first
         value = np.append(np.asarray(second.col_value), 0.0)  # the last: of absent paths (-1)
         rows = np.array([self._row[code] for code in codes], dtype=np.int64)
         amount = np.maximum(value[self._columns[rows]] * UNIT, 0.0)
@@ -234,8 +234,8 @@ class FlowProgram:
     def _set_bandwidth(self, bandwidth_bps: Floats) -> None:
         wanted = bandwidth_bps / UNIT
         for i in np.flatnonzero(wanted != self._bandwidth).tolist():
-            for solver in self._both:
-                solver.changeCoeff(i, 0, -wanted[i])
+            for program in self._both:
+                program.changeCoeff(i, 0, -wanted[i])
         self._bandwidth = wanted.copy()
 
     def _set_volumes(self, wanted: dict[int, float]) -> None:
@@ -243,40 +243,32 @@ class FlowProgram:
         changed = dict.fromkeys(self._active.keys() - wanted.keys(), 0.0)
         changed |= {code: v for code, v in wanted.items() if self._active.get(code) != v}
         for code, volume in changed.items():
-            for solver in self._both:
-                solver.changeRowBounds(links + self._row[code], volume, highspy.kHighsInf)
+            for program in self._both:
+                program.changeRowBounds(links + self._row[code], volume, np.inf)
         self._active = wanted
 
     def _add(self, code: int, source: int, target: int) -> None:
         row = len(self._bandwidth) + len(self._row)
         self._row[code] = len(self._row)
-        for solver in self._both:
-            solver.addRow(0.0, highspy.kHighsInf, 0, NONE, np.zeros(0))
+        for program in self._both:
+            program.addRow(0.0, np.inf, 0, NONE, np.zeros(0))
         columns = np.full(self.table.k, -1)
         for i, path in enumerate(self.table.paths(source, target)):
             rows = np.append(np.sort(path), row).astype(np.int32)
-            for solver, cost in zip(self._both, (0.0, float(len(path))), strict=True):
-                solver.addCol(cost, 0.0, highspy.kHighsInf, len(rows), rows, np.ones(len(rows)))
+            for program, cost in zip(self._both, (0.0, float(len(path))), strict=True):
+                program.addCol(cost, 0.0, np.inf, len(rows), rows, np.ones(len(rows)))
             columns[i] = self._count
             self._count += 1
         self._columns = np.vstack([self._columns, columns])
 
 
-def _solver(cost: float, links: int) -> highspy.Highs:
+def _solver(cost: float, links: int) -> Program:
     """A program of so many empty link rows, and TH at a cost."""
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]
-    for option, value in (("output_flag", False), ("presolve", "off"), ("solver", "simplex"), ("threads", 1)):
-        solver.setOptionValue(option, value)
+    highs = solver(presolve="off", solver="simplex")
     for _ in range(links):
-        solver.addRow(-highspy.kHighsInf, 0.0, 0, NONE, np.zeros(0))
-    solver.addCol(cost, 0.0, highspy.kHighsInf, 0, NONE, np.zeros(0))
-    return solver
-
-
-def _solved(solver: highspy.Highs) -> Any:
-    """Its optimal solution; None when there is none."""
-    solver.run()
-    return solver.getSolution() if solver.getModelStatus() == highspy.HighsModelStatus.kOptimal else None
+        highs.addRow(-np.inf, 0.0, 0, NONE, np.zeros(0))
+    highs.addCol(cost, 0.0, np.inf, 0, NONE, np.zeros(0))
+    return highs
 
 
 def joined(source: Ints, target: Ints, volume_bits: Floats, count: int) -> tuple[Ints, Ints, Floats, Ints]:

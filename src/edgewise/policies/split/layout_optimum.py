@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_array, vstack
 
 from edgewise.arrays import Floats
 from edgewise.errors import PolicyError
+from edgewise.policies.programs import Sparse, minimum
 from edgewise.policies.split.layout import LayoutProgram
 
 GAP = 1e-2
@@ -103,32 +102,26 @@ class _Arrays:
         most = 2 * high_s * self.pooled
         rows = (self.load2 + most * self.load).T
         scale = np.maximum(rows.max(axis=1), 1e-300)
-        found = linprog(
+        found = minimum(
             costs,
-            A_ub=rows / scale[:, None],
-            b_ub=most * self.capacity / scale,
-            A_eq=self.flows,
-            b_eq=self.flow_is,
-            method="highs",
+            Sparse.dense(rows / scale[:, None]).below(self.flows, scale.size),
+            np.append(np.full(scale.size, -np.inf), self.flow_is),
+            np.append(most * self.capacity / scale, self.flow_is),
         )
-        if found.status == 2:
-            return None
-        if found.status != 0:
-            raise PolicyError(f"the linear program could not be solved: {found.message}")
-        return float(found.fun), np.maximum(found.x, 0.0)
+        return None if found is None else (found.cost, np.maximum(found.x, 0.0))
 
 
-def _flows(program: LayoutProgram) -> tuple[csr_array, Floats]:
+def _flows(program: LayoutProgram) -> tuple[Sparse, Floats]:
     """Chances sum to 1 in the first stage of a class; a sink's group is the next root's."""
     groups, count = len(program.layout.groups), program.variables
-    rows: list[csr_array] = []
+    rows: list[Floats] = []
     sums: list[float] = []
     start = np.cumsum([0, *(len(stage.root) for stage in program.stages)])
     for n, stage in enumerate(program.stages):
         mine = np.zeros(count)
         if n == 0 or program.stages[n - 1].job != stage.job:
             mine[start[n] : start[n + 1]] = 1.0
-            rows.append(csr_array(mine[None]))
+            rows.append(mine)
             sums.append(1.0)
             continue
         before = program.stages[n - 1]
@@ -136,9 +129,9 @@ def _flows(program: LayoutProgram) -> tuple[csr_array, Floats]:
             mine = np.zeros(count)
             mine[start[n - 1] : start[n]] = before.sink == g
             mine[start[n] : start[n + 1]] = -(stage.root == g).astype(float)
-            rows.append(csr_array(mine[None]))
+            rows.append(mine)
             sums.append(0.0)
-    return vstack(rows, format="csr"), np.array(sums)
+    return Sparse.dense(np.array(rows)), np.array(sums)
 
 
 def optimise_layout(program: LayoutProgram, gap: float = GAP, most: int = 5_000) -> LayoutPlan:

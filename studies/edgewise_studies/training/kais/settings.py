@@ -28,7 +28,7 @@ from edgewise.model.grammar.services import TracedRequestsSpec
 from edgewise.model.orchestration import System
 from edgewise.model.scenario import Scenario
 from edgewise.policies.orchestrate.shadow import GreedyShadow
-from edgewise.policies.requests.flow import ShadowDispatch
+from edgewise.policies.requests.gsp import ShadowDispatch
 from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome, simulate
 from edgewise.workloads.requests import pattern_of
 from edgewise.workloads.services import Draw, simulated_services
