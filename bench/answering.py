@@ -20,7 +20,7 @@ import uvloop
 
 from bench.load import query
 from edgewise.runtime import http
-from edgewise.runtime.controller.plan import write_stand_in
+from edgewise.runtime.controller.models import write_stand_in
 from edgewise.runtime.http.messages import Bodies, Limits
 from edgewise.runtime.http.server import _Connection, _Shared
 from edgewise.runtime.protocol.messages import decode_request, encode_response

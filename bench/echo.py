@@ -29,7 +29,7 @@ from edgewise.model.topology import (
     Worker as Deployed,
 )
 from edgewise.runtime import http
-from edgewise.runtime.controller.plan import write_stand_in
+from edgewise.runtime.controller.models import write_stand_in
 from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session

@@ -10,7 +10,8 @@ from edgewise import policies
 from edgewise.config import dump_scenario, load_catalog, load_scenario
 from edgewise.errors import PolicyError
 from edgewise.policies.cards import SHIPPED
-from edgewise.runtime.controller.plan import prepare, write_stand_in
+from edgewise.runtime.controller.models import write_stand_in
+from edgewise.runtime.controller.plan import prepare
 
 CARD = SHIPPED / "kais" / "kais-scarce.json"
 CATALOG = {

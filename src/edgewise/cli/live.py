@@ -40,7 +40,7 @@ from edgewise.report import records
 
 app = verbs()
 Restore = Annotated[bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")]
-LOCAL, NAMESPACES, LOCALHOST = "local", "namespaces", "127.0.0.1"  # where to run; where to listen
+LOCAL, NAMESPACES = "local", "namespaces"  # where to run
 COMPILING = "compiling kernels, for the first time on this machine: up to half a minute"
 
 
@@ -59,7 +59,7 @@ def up(
     emulate: Annotated[bool, typer.Option(help="Links and workers take the scenario's time.")] = True,
     changes: SetOption = None,
     seed: Annotated[int, typer.Option(help="Keys the emulated delays and the policy.")] = 0,
-    host: Host = LOCALHOST,
+    host: Host = "127.0.0.1",
     grpc_port: GrpcPort = None,
     token_file: TokenFile = None,
     tls_cert: TlsCert = None,
@@ -83,7 +83,7 @@ def up(
     from edgewise.cli import waiting
     from edgewise.runtime import private
     from edgewise.runtime.compiling import needed_by
-    from edgewise.runtime.controller import graphs, nursery, plan, switching
+    from edgewise.runtime.controller import graphs, models as models_of, nursery, plan, switching
     from edgewise.runtime.serving import Listen
     from edgewise.runtime.testbeds.spaces import Spaces
 
@@ -124,7 +124,7 @@ def up(
             process, grpc = running.process, running.process.settings["grpc_port"]
             also = "" if grpc is None else f", gRPC at port {grpc}"
             out.print(f"{process.name}: {process.url}{also} (site {process.settings['site']})")
-    stand_ins = sum(r.process.settings.get("file", "").endswith(plan.STAND_IN) for r in rows)
+    stand_ins = sum(r.process.settings.get("file", "").endswith(models_of.STAND_IN) for r in rows)
     if stand_ins:
         out.print(
             f"{stand_ins} workers have no ONNX file: they return their input, after their profile's time"
@@ -152,6 +152,8 @@ def on_namespaces(on: str, host: str, otlp: str | None) -> bool:
     Raises:
         EdgewiseError: there is no such thing to run on, or another option does not go with it.
     """
+    from edgewise.runtime.http import LOCALHOST
+
     if on not in (LOCAL, NAMESPACES):
         raise EdgewiseError(f"--on {on}: is not known; {nearest(on, (LOCAL, NAMESPACES))}")
     if on == NAMESPACES and host != LOCALHOST:

@@ -1,8 +1,6 @@
 """From a scenario to the processes that make it live: a worker for each of its workers, gateways."""
 
 import hashlib
-import itertools
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,12 +22,9 @@ from edgewise.model.services import Services, first_replicas, served_by_workers,
 from edgewise.model.topology import Variant, Worker, have_room
 from edgewise.runtime import private
 from edgewise.runtime.apart import BEGIN_S, load
-from edgewise.runtime.controller.graphs import (
-    FOLDER as GRAPHS,
-    cut_graphs,
-    served_graphs,
-    with_servers,
-)
+from edgewise.runtime.controller.graphs import cut_graphs, served_graphs, with_servers
+from edgewise.runtime.controller.known import Known, core_of
+from edgewise.runtime.controller.models import model_file
 from edgewise.runtime.controller.rolling import (
     SCENARIO as SCENARIO,
     begin_change,
@@ -37,7 +32,6 @@ from edgewise.runtime.controller.rolling import (
     write_change,
     write_scenario,
 )
-from edgewise.runtime.gateway.needs import known_as
 from edgewise.runtime.http import tls_server
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.serving import Listen
@@ -46,15 +40,13 @@ from edgewise.runtime.store import (
     DATABASE as DATABASE,
     POLICIES,
     Process,
-    Running,
     Store,
     tls_files,
 )
 from edgewise.runtime.testbeds.spaces import SPACES, Spaces, as_settings, from_settings
 from edgewise.runtime.tracing import check_otlp
-from edgewise.runtime.worker.pieces import SUFFIX, WHOLE
+from edgewise.runtime.worker.pieces import SUFFIX
 
-STAND_IN = "stand-in.onnx"
 MOST_PROCESSES = 64
 HERE = Listen()
 
@@ -152,7 +144,7 @@ def prepare(
     cut = cut_graphs(given_scenario, folder)
     digest = _write(scenario, store)
     kinds = {
-        name: _settings(variant, _file(variant, models, folder), emulation)
+        name: _settings(variant, model_file(variant, models, folder), emulation)
         | {"otlp": otlp, "cut": cut.get(name)}
         for name in dict.fromkeys(world.variant_names)
         if (variant := scenario.catalog.variant(name))
@@ -168,7 +160,7 @@ def prepare(
     if given is None:
         wanted_policies |= _kept(store, wanted_policies, systems)
     with store.at_once():  # the controller of a system that runs starts and ends replicas meanwhile
-        known = _Known(store, world)
+        known = Known(store, world)
         workers = [
             known.worker(
                 w, kinds[w.variant] | {"node": w.node} | _starts(scenario, w) | spaces.get(w.node, {})
@@ -279,7 +271,7 @@ def replica(
         number += 1
     more = {"service": service, "node": node, "entity": 10_000 * (s + 1) + 100 * n + number}
     made = {**settings, **more, **spaces.get(node, {})}
-    return Process(f"{service}@{node}#{number}", "replica", port, made, _core(n + number))
+    return Process(f"{service}@{node}#{number}", "replica", port, made, core_of(n + number))
 
 
 def _begun(decision: str, name: str, system: System) -> None:
@@ -370,12 +362,6 @@ def _replicas(
     return kept
 
 
-def _core(number: int) -> tuple[int, ...]:
-    """One of this machine's cores, in turn; none where processes cannot be kept on one."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    return (cores[number % len(cores)],) if cores else ()
-
-
 def _settings(variant: Variant, file: Path, emulation: Emulation) -> dict[str, Any]:
     """What a worker of a variant needs to run, besides its number."""
     split = str(file.parent) if file.parent.suffix == SUFFIX else None  # takes the time that it takes
@@ -390,97 +376,3 @@ def _settings(variant: Variant, file: Path, emulation: Emulation) -> dict[str, A
 def _starts(scenario: Scenario, worker: Worker) -> dict[str, float]:
     """What gateways need to know of one that comes and goes: how long it takes to start."""
     return {} if worker.pool is None else {"start_s": scenario.catalog.variant(worker.variant).start_s}
-
-
-def _file(variant: Variant, models: Path | None, folder: Path) -> Path:
-    """The ONNX file of a variant: from `models`, its own, or a stand-in."""
-    for name in (f"{variant.name}{SUFFIX}/{WHOLE}", f"{variant.name}.onnx", f"{variant.model}.onnx"):
-        for place in (models, folder / GRAPHS):
-            if place is not None and (place / name).is_file():
-                return (place / name).resolve()
-    if variant.file is not None:
-        if not Path(variant.file).is_file():
-            raise ScenarioError(f"variants.{variant.name}.file: no file {variant.file}; correct it")
-        return Path(variant.file).resolve()
-    file = folder / STAND_IN
-    if not file.is_file():
-        write_stand_in(file)
-    return file.resolve()
-
-
-def write_stand_in(file: Path) -> None:
-    """A network that returns its input: x FP32 [n, size] → y."""
-    from onnx import TensorProto, helper
-
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", "size"]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "stand-in", [x], [y])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    private.write_file(file, model.SerializeToString())
-
-
-class _Known:
-    """What a system has already: it keeps its place when the scenario changes around it."""
-
-    def __init__(self, store: Store, world: World) -> None:
-        self.rows = {running.process.name: running for running in store.processes()}
-        self.renamed: dict[str, str] = {}
-        for name in world.worker_names:
-            former = known_as(name, self.rows)
-            if former is not None and former != name and former not in world.worker_names:
-                self.renamed[former] = name
-                self.rows[name] = self.rows.pop(former)
-        self._entities = {r.process.settings["entity"] for r in self._of("worker")}
-
-    def _of(self, kind: str) -> list[Running]:
-        return [running for running in self.rows.values() if running.process.kind == kind]
-
-    def worker(self, worker: Worker, settings: Mapping[str, Any]) -> Process:
-        """A worker at the port and core, and with the draws, that it had; a new one takes what is free.
-
-        One that comes and goes is there as it was.
-        """
-        name = worker.name
-        if name in self.rows:
-            old = self.rows[name].process
-            entity, wanted = old.settings["entity"], old.wanted or worker.pool is None
-            cores = _still(old.cores, entity)
-            return Process(name, "worker", old.port, {**settings, "entity": entity}, cores, wanted)
-        entity = next(number for number in itertools.count() if number not in self._entities)
-        self._entities.add(entity)
-        cores = _core(entity)
-        return Process(name, "worker", free_port(), {**settings, "entity": entity}, cores, worker.at_first)
-
-    def gateways(
-        self,
-        sites: Sequence[str],
-        where: Listen,
-        settings: Mapping[str, Any],
-        spaces: Mapping[str, Mapping[str, str]],
-    ) -> list[Process]:
-        """Gateways for sites; those that are there keep theirs."""
-        left, numbers = list(sites), dict[int, str]()
-        for running in self._of("gateway"):
-            if running.process.settings["site"] in left:
-                left.remove(running.process.settings["site"])
-                numbers[int(running.process.name.rpartition("-")[2])] = running.process.settings["site"]
-        free = (number for number in itertools.count() if number not in numbers)
-        numbers |= dict(zip(list(itertools.islice(free, len(left))), left, strict=True))
-        return [
-            self._gateway(number, site, where, {**settings, **spaces.get(site, {})})
-            for number, site in sorted(numbers.items())
-        ]
-
-    def _gateway(self, number: int, site: str, where: Listen, settings: Mapping[str, Any]) -> Process:
-        name = f"gateway-{number}"
-        before = self.rows[name].process if name in self.rows else None
-        port = where.port + number if where.port else before.port if before else free_port()
-        grpc_port = where.grpc_port and where.grpc_port + number
-        if grpc_port == 0:
-            grpc_port = (before.settings.get("grpc_port") if before else None) or free_port()
-        return Process(name, "gateway", port, {**settings, "site": site, "grpc_port": grpc_port})
-
-
-def _still(cores: tuple[int, ...], number: int) -> tuple[int, ...]:
-    """The cores that a process is kept on, where this machine still has them."""
-    here = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    return cores if cores and here.issuperset(cores) else _core(number)

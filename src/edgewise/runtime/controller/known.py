@@ -1,0 +1,92 @@
+"""What a system has already keeps its place when the scenario changes around it: port, core, draws."""
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgewise.core.world import World
+from edgewise.model.topology import Worker
+from edgewise.runtime.gateway.needs import known_as
+from edgewise.runtime.http.ports import free_port
+from edgewise.runtime.serving import Listen
+from edgewise.runtime.store import Process, Running, Store
+
+
+class Known:
+    """The processes of a system, as the store has them when a scenario comes.
+
+    Attributes:
+        rows: by name; a worker of a single node that is now numbered has its new one.
+        renamed: new names by former ones.
+    """
+
+    def __init__(self, store: Store, world: World) -> None:
+        self.rows = {running.process.name: running for running in store.processes()}
+        self.renamed: dict[str, str] = {}
+        for name in world.worker_names:
+            former = known_as(name, self.rows)
+            if former is not None and former != name and former not in world.worker_names:
+                self.renamed[former] = name
+                self.rows[name] = self.rows.pop(former)
+        self._entities = {r.process.settings["entity"] for r in self._of("worker")}
+
+    def _of(self, kind: str) -> list[Running]:
+        return [running for running in self.rows.values() if running.process.kind == kind]
+
+    def worker(self, worker: Worker, settings: Mapping[str, Any]) -> Process:
+        """A worker at the port and core, and with the draws, that it had; a new one takes what is free.
+
+        One that comes and goes is there as it was.
+        """
+        name = worker.name
+        if name in self.rows:
+            old = self.rows[name].process
+            entity, wanted = old.settings["entity"], old.wanted or worker.pool is None
+            cores = _still(old.cores, entity)
+            return Process(name, "worker", old.port, {**settings, "entity": entity}, cores, wanted)
+        entity = next(number for number in itertools.count() if number not in self._entities)
+        self._entities.add(entity)
+        cores = core_of(entity)
+        return Process(name, "worker", free_port(), {**settings, "entity": entity}, cores, worker.at_first)
+
+    def gateways(
+        self,
+        sites: Sequence[str],
+        where: Listen,
+        settings: Mapping[str, Any],
+        spaces: Mapping[str, Mapping[str, str]],
+    ) -> list[Process]:
+        """Gateways for sites; those that are there keep theirs."""
+        left, numbers = list(sites), dict[int, str]()
+        for running in self._of("gateway"):
+            if running.process.settings["site"] in left:
+                left.remove(running.process.settings["site"])
+                numbers[int(running.process.name.rpartition("-")[2])] = running.process.settings["site"]
+        free = (number for number in itertools.count() if number not in numbers)
+        numbers |= dict(zip(list(itertools.islice(free, len(left))), left, strict=True))
+        return [
+            self._gateway(number, site, where, {**settings, **spaces.get(site, {})})
+            for number, site in sorted(numbers.items())
+        ]
+
+    def _gateway(self, number: int, site: str, where: Listen, settings: Mapping[str, Any]) -> Process:
+        name = f"gateway-{number}"
+        before = self.rows[name].process if name in self.rows else None
+        port = where.port + number if where.port else before.port if before else free_port()
+        grpc_port = where.grpc_port and where.grpc_port + number
+        if grpc_port == 0:
+            grpc_port = (before.settings.get("grpc_port") if before else None) or free_port()
+        return Process(name, "gateway", port, {**settings, "site": site, "grpc_port": grpc_port})
+
+
+def _still(cores: tuple[int, ...], number: int) -> tuple[int, ...]:
+    """The cores that a process is kept on, where this machine still has them."""
+    here = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    return cores if cores and here.issuperset(cores) else core_of(number)
+
+
+def core_of(number: int) -> tuple[int, ...]:
+    """One of this machine's cores, in turn; none where processes cannot be kept on one."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return (cores[number % len(cores)],) if cores else ()
