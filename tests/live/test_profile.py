@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ from onnx import TensorProto, helper  # noqa: E402
 from edgewise import config  # noqa: E402
 from edgewise.errors import ProfileError  # noqa: E402
 from edgewise.profiling import network as memory  # noqa: E402
-from edgewise.profiling.measure import measure  # noqa: E402
+from edgewise.profiling.entries import variant_entry  # noqa: E402
+from edgewise.profiling.measure import measure, source  # noqa: E402
 from edgewise.profiling.network import OnnxNetwork  # noqa: E402
 
 pytestmark = pytest.mark.live
@@ -104,6 +106,20 @@ def test_profile_as_json(tmp_path):
     assert all(p["low_s"] <= p["median_s"] <= p["high_s"] for p in answer["points"])
     assert answer["variant"]["profile"]["per_byte_s"] == 0
     assert any("per_byte_s is 0" in note for note in answer["notes"])
+
+
+def test_what_was_measured_is_the_provider_that_is_there(tmp_path):
+    file = save(tmp_path / "m.onnx")
+    wanted = ("RknpuExecutionProvider", "CPUExecutionProvider")
+    done = measure(file, batches=(1,), seconds=0.4, providers=wanted)
+    assert done.providers == ("CPUExecutionProvider",) and "with" not in done.fit.profile.source
+    assert "RknpuExecutionProvider is not there; CPUExecutionProvider was measured" in done.notes
+    assert "providers" not in variant_entry("v", "m", done, file)
+    with pytest.raises(ProfileError, match="none of RknpuExecutionProvider is there"):
+        measure(file, batches=(1,), seconds=0.4, providers=wanted[:1])
+    there = replace(done, providers=("CUDAExecutionProvider", "CPUExecutionProvider"))
+    assert variant_entry("v", "m", there, file)["providers"] == list(there.providers)
+    assert " with CUDAExecutionProvider, " in source(1, there.providers)
 
 
 def test_fixed_batch_is_measured_alone_and_said(tmp_path):

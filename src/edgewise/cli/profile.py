@@ -17,6 +17,7 @@ from edgewise.cli.lasting import lasting
 from edgewise.cli.output import Json, err, note, out, progress, show, wrong
 from edgewise.core.compiled import cache_root
 from edgewise.errors import EdgewiseError, ProfileError, extra
+from edgewise.model.topology import CPU
 
 if TYPE_CHECKING:
     from edgewise.profiling.measure import Measurement
@@ -41,6 +42,19 @@ def profile(
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads of one run.", min=1, max=1024)] = 1,
     seconds: Annotated[float, lasting("About how long to measure", least_s=1, most_s=3600)] = 20.0,
+    providers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--provider",
+            help="Execution provider of ONNX Runtime, the best first; the CPU's by default. Repeatable.",
+        ),
+    ] = None,
+    accelerator_bytes: Annotated[
+        float,
+        typer.Option(
+            "--accelerator-memory", help="Memory of an accelerator that a worker reserves, in bytes.", min=0
+        ),
+    ] = 0.0,
     name: Annotated[
         str | None, typer.Option(help="Name of the variant; MODEL-cpuTHREADS by default.")
     ] = None,
@@ -78,9 +92,13 @@ def profile(
             seconds,
             seed,
             progress=lambda share, what: bar.update(row, completed=share, description=f"{model}: {what}"),
+            providers=providers or (CPU,),
         )
     where = None if known else _seen_from(catalog, file)
-    variant = entries.variant_entry(name or f"{called}-cpu{threads}", called, measured, where)
+    on = measured.providers[0].removesuffix("ExecutionProvider").lower()
+    variant = entries.variant_entry(name or f"{called}-{on}{threads}", called, measured, where)
+    if accelerator_bytes:
+        variant["resources"]["accelerator_memory_bytes"] = accelerator_bytes
     if as_json:
         print(json.dumps({"variant": variant, **asdict(measured)}, indent=2))
     else:

@@ -17,6 +17,7 @@ from edgewise.model.grammar.services import ApplicationSpec
 from edgewise.model.kinds import places_named
 from edgewise.model.problems import Problems, known, nearest, unique
 from edgewise.model.topology import (
+    CPU,
     Catalog,
     Change,
     Cluster,
@@ -162,6 +163,7 @@ def _variant(spec: VariantSpec) -> Variant:
         batch_timeout_s=spec.batch_timeout_s,
         image_bytes=spec.image_bytes,
         start_s=spec.start_s,
+        providers=spec.providers or (CPU,),
     )
 
 

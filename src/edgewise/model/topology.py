@@ -9,6 +9,7 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats
 
+CPU = "CPUExecutionProvider"  # of ONNX Runtime: there wherever it is
 KINDS = ("cpu_cores", "memory_bytes", "accelerator_memory_bytes", "storage_bytes")
 TOLERANCE = 1e-9  # relative; sums of floats may miss what a node or worker has by rounding
 
@@ -98,6 +99,7 @@ class Variant:
         file: ONNX file of the network, for live workers.
         image_bytes: what a node fetches once before a worker of it starts there.
         start_s: from the last byte of the image to the first answer.
+        providers: of ONNX Runtime, for live workers; the first that is there runs what it can.
     """
 
     name: str
@@ -112,6 +114,7 @@ class Variant:
     batch_timeout_s: float = 0.0
     image_bytes: float = 0.0
     start_s: float = 0.0
+    providers: tuple[str, ...] = (CPU,)
 
 
 @dataclass(frozen=True, slots=True)

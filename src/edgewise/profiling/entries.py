@@ -14,6 +14,7 @@ import yaml
 from edgewise import config
 from edgewise.errors import ProfileError, ScenarioError
 from edgewise.model.grammar.places import CatalogSpec, ModelSpec, VariantSpec
+from edgewise.model.topology import CPU
 from edgewise.profiling.measure import Measurement
 
 Entry = dict[str, Any]
@@ -36,6 +37,8 @@ def variant_entry(name: str, model: str, measured: Measurement, file: Path | Non
         "largest_bytes": float(measured.largest_bytes),
         "max_batch": measured.max_batch,
     }
+    if measured.providers != (CPU,):
+        entry["providers"] = list(measured.providers)
     return entry if file is None else {**entry, "file": str(file)}
 
 

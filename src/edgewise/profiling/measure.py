@@ -12,7 +12,7 @@ import onnxruntime
 
 from edgewise.arrays import Floats
 from edgewise.errors import ProfileError
-from edgewise.model.topology import Profile
+from edgewise.model.topology import CPU, Profile
 from edgewise.profiling import law
 from edgewise.profiling.law import Fit, MeasuredPoint, fit_profile
 from edgewise.profiling.network import OnnxNetwork, peak_bytes
@@ -62,6 +62,7 @@ class Measurement:
         memory_bytes: growth of the resident memory up to its peak, with the largest batch and size.
         notes: what the reader must know, in words.
         busy: what disturbed it, in words; then it says little of the hardware.
+        providers: execution providers that ran it, the first as far as it could.
     """
 
     points: tuple[MeasuredPoint, ...]
@@ -73,6 +74,7 @@ class Measurement:
     memory_bytes: float
     notes: tuple[str, ...]
     busy: tuple[str, ...] = ()
+    providers: tuple[str, ...] = (CPU,)
 
 
 def measure(
@@ -84,6 +86,7 @@ def measure(
     seconds: float = 20.0,
     seed: int = 0,
     progress: Progress = lambda share, text: None,
+    providers: Sequence[str] = (CPU,),
 ) -> Measurement:
     """Measure the network in `file` for about `seconds`; a slow network takes longer.
 
@@ -95,20 +98,21 @@ def measure(
         seconds: half for the delays, half for the load.
         seed: of tensors and arrivals.
         progress: called with (share done, what is going on).
+        providers: execution providers that are wanted, the best first.
     Raises:
         ProfileError: the network cannot be loaded or run.
     """
-    network = OnnxNetwork(file, threads, sizes, axes, seed)
+    network = OnnxNetwork(file, threads, sizes, axes, seed, providers)
     watch = Watch()
     cells, notes = _cells(network, batches)
     progress(0.0, "delays")
     points = _delays(
         network, cells, seconds * DELAY_SHARE, lambda done: progress(DELAY_SHARE * done, "delays")
     )
-    fit = fit_profile(points, source(threads))
+    fit = fit_profile(points, source(threads, network.providers))
     side, max_batch = cells[-1]
     progress(DELAY_SHARE, "memory")
-    peak = peak_bytes(file, threads, max_batch, side, sizes, axes or {})
+    peak = peak_bytes(file, threads, max_batch, side, sizes, axes or {}, providers)
     largest = network.inputs.payload_bytes(side)
     budget = seconds * (1 - DELAY_SHARE)
     trial = budget / law.STEPS
@@ -122,8 +126,12 @@ def measure(
     if busy:
         said = f"{fit.profile.source}, {BUSY}: {'; '.join(busy)}"
         fit = replace(fit, profile=replace(fit.profile, source=said))
+    if missing := [name for name in providers if name not in network.providers]:
+        notes.append(f"{' and '.join(missing)} is not there; {network.providers[0]} was measured")
     said_of_it = (*network.inputs.notes, *notes)
-    return Measurement(tuple(points), fit, load, threads, largest, max_batch, peak, said_of_it, busy)
+    return Measurement(
+        tuple(points), fit, load, threads, largest, max_batch, peak, said_of_it, busy, network.providers
+    )
 
 
 def _cells(network: OnnxNetwork, batches: Sequence[int]) -> tuple[list[tuple[int | None, int]], list[str]]:
@@ -230,11 +238,14 @@ def _load(
     return LoadTest(measured, predicted, long_run, bound, int(measured * seconds))
 
 
-def source(threads: int) -> str:
-    """Where and when: "measured on <processor>, N threads, onnxruntime X, date"."""
+def source(threads: int, providers: Sequence[str] = (CPU,)) -> str:
+    """Where and when: "measured on <processor>, N threads, onnxruntime X, date"; X with its provider."""
     plural = "thread" if threads == 1 else "threads"
     today = datetime.now(UTC).date().isoformat()
-    return f"measured on {processor()}, {threads} {plural}, onnxruntime {onnxruntime.__version__}, {today}"
+    by = "" if providers[0] == CPU else f" with {providers[0]}"
+    return (
+        f"measured on {processor()}, {threads} {plural}, onnxruntime {onnxruntime.__version__}{by}, {today}"
+    )
 
 
 def processor() -> str:

@@ -20,7 +20,9 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edgewise.errors import EdgewiseError, ProfileError
+from edgewise.model.topology import CPU
 from edgewise.profiling.operators import read
+from edgewise.profiling.providers import session_on
 
 PICTURE_CHANNELS = (1, 3, 4)
 PICTURE_SIDE = 224  # when a picture's size is free and not given
@@ -185,6 +187,9 @@ class OnnxNetwork:
         threads: threads of one run.
         sizes, axes: as for `resolve`.
         seed: of the values of the tensors.
+        providers: execution providers that are wanted, the best first.
+    Attributes:
+        providers: those of them that it runs on.
     Raises:
         ProfileError: missing, no ONNX, weights missing, an operator or opset that ONNX Runtime
             lacks, or an axis whose size is not known.
@@ -197,11 +202,12 @@ class OnnxNetwork:
         sizes: Sequence[int] = (),
         axes: Mapping[str, int] | None = None,
         seed: int = 0,
+        providers: Sequence[str] = (CPU,),
     ) -> None:
         self.file, self.threads = file, threads
         if not file.is_file():
             raise ProfileError(f"{file}: no such file; give the path of an .onnx file")
-        self._session = _session(file, threads)
+        self._session, self.providers = _session(file, threads, providers)
         described = tuple(Input(i.name, i.type, tuple(i.shape)) for i in self._session.get_inputs())
         self.inputs = resolve(described, sizes, axes)
         self._rng = np.random.default_rng(seed)
@@ -223,13 +229,17 @@ class OnnxNetwork:
             raise ProfileError(f"{self.file}: cannot run {shapes}: {_first_line(error)}") from None
 
 
-def _session(file: Path, threads: int) -> onnxruntime.InferenceSession:
+def _session(
+    file: Path, threads: int, providers: Sequence[str]
+) -> tuple[onnxruntime.InferenceSession, tuple[str, ...]]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = QUIET
     try:
-        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        return session_on(providers, str(file), options)
+    except ProfileError:
+        raise
     except Exception as error:  # as above
         raise ProfileError(_why(file, error)) from None
 
@@ -259,7 +269,13 @@ def _first_line(error: Exception) -> str:
 
 
 def peak_bytes(
-    file: Path, threads: int, batch: int, side: int | None, sizes: Sequence[int], axes: Mapping[str, int]
+    file: Path,
+    threads: int,
+    batch: int,
+    side: int | None,
+    sizes: Sequence[int],
+    axes: Mapping[str, int],
+    providers: Sequence[str] = (CPU,),
 ) -> float:
     """Growth of the resident memory from before loading the network to its peak.
 
@@ -273,6 +289,7 @@ def peak_bytes(
         "side": side,
         "sizes": list(sizes),
         "axes": dict(axes),
+        "providers": list(providers),
     }
     done = subprocess.run(
         [sys.executable, "-m", "edgewise.profiling.network"],
@@ -312,7 +329,9 @@ def _peak_elsewhere() -> float:
 
 def _measure(job: Mapping[str, Any]) -> float:
     before = _peak()
-    network = OnnxNetwork(Path(job["file"]), job["threads"], job["sizes"], job["axes"])
+    network = OnnxNetwork(
+        Path(job["file"]), job["threads"], job["sizes"], job["axes"], providers=job["providers"]
+    )
     arrays = network.arrays(job["batch"], job["side"])
     for _ in range(RUNS):
         network.run(arrays)

@@ -25,7 +25,7 @@ from edgewise.errors import PolicyError
 from edgewise.model.pools import pool_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
-from edgewise.model.topology import Profile
+from edgewise.model.topology import CPU, Profile
 from edgewise.runtime import clock, http
 from edgewise.runtime.apart import load
 from edgewise.runtime.backends import place_file
@@ -132,10 +132,11 @@ def _worker(process: Process) -> LiveWorker | PieceWorker:
     settings = process.settings
     file, profile = Path(settings["file"]), settings["profile"]
     where = settings["model"], file, file.parent
+    providers = tuple(settings.get("providers", (CPU,)))  # a state of 0.1 does not say
     model = (
-        SlowModel(*where, Profile(**profile), settings["seed"], settings["entity"])
+        SlowModel(*where, Profile(**profile), settings["seed"], settings["entity"], providers)
         if profile
-        else OnnxModel(*where)
+        else OnnxModel(*where, providers=providers)
     )
     line = Line() if settings["split"] else None
     worker = LiveWorker(

@@ -211,6 +211,18 @@ def test_zero_weights(data: dict[str, Any]) -> None:
     assert "every weight is 0" in message(data)
 
 
+def test_a_variant_that_runs_on_accelerators_alone_reserves_memory_of_one(data: dict[str, Any]) -> None:
+    small = data["catalog"]["variants"][0]
+    assert parse_scenario(data, "test").catalog.variants[0].providers == ("CPUExecutionProvider",)
+    small["providers"] = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    assert parse_scenario(data, "test").catalog.variants[0].providers == tuple(small["providers"])
+    small["providers"] = ["CUDAExecutionProvider"]
+    text = message(data)
+    assert "catalog.variants[0]" in text and "write resources: {accelerator_memory_bytes: …}" in text
+    small["providers"] = ["cuda"]
+    assert "catalog.variants[0].providers[0]" in message(data)
+
+
 def test_workers_must_fit(data: dict[str, Any]) -> None:
     data["workers"][0]["count"] = 3
     text = message(data)

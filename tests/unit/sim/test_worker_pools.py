@@ -39,7 +39,7 @@ from edgewise.run import assigning
 from edgewise.run.joint import JointRun
 from edgewise.sim.simulate import Simulation
 from edgewise.testing import small_world
-from joint_scenarios import each_query_ended_once, pools
+from joint_scenarios import OF_POOLS, SMALL, SMALL_CPU, each_query_ended_once, pools
 
 STARTING = REASONS[Violation.STARTING]
 
@@ -319,6 +319,32 @@ def test_the_first_stream_starts_a_worker_where_there_is_none():
     starts = [at_s for at_s, command in run.joint.log if isinstance(command, StartReplica)]
     assert starts and starts[0] > 90.0
     assert any(worker is not None for worker in items["worker"])
+
+
+def test_who_needs_an_accelerator_starts_where_one_is_free():
+    """The first node has none, the second one, on which there is room for one worker."""
+    accelerated = {"accelerator_memory_bytes": "8GB"}
+    on_gpu = {**SMALL_CPU, "name": "small-gpu", "resources": SMALL_CPU["resources"] | accelerated}
+    both = [OF_POOLS | {"name": "plain"}, OF_POOLS | {"name": "fast"}]
+    both[1] = both[1] | {"resources": OF_POOLS["resources"] | accelerated}
+    data = pools(
+        catalog={
+            "models": [SMALL],
+            "variants": [SMALL_CPU, {**on_gpu, "providers": ["CUDAExecutionProvider"]}],
+        },
+        clusters=[{"name": "near", "tier": 0, "nodes": both}],
+        sites=[{"name": "site", "cluster": "near"}],
+        workers=[{"variant": "small-gpu", "cluster": "near", "count": 1, "least": 1, "most": 2}],
+    )
+    scenario = parse_scenario(data)
+    what = orchestrated(scenario, None)
+    core = orchestrating(what, Autoscaler(), NodeLedger(scenario.topology.nodes))
+    nothing = np.zeros(0, dtype=np.int64)
+    core.handle(RequestsCounted(nothing, 0.0, np.zeros(0), 10, nothing))
+    everywhere = commands_of([[AddReplica(n, 0) for n in (0, 1, 1)]])[0]
+    assert core.carried_out(everywhere) == [StartReplica(1, 0)]
+    core.ledger.hold(Reservation("another", "fast", Resources(accelerator_memory_bytes=4e9)))
+    assert core.carried_out(everywhere) == []
 
 
 @pytest.mark.parametrize("job_on", [None, 0, 1])

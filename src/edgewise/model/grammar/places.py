@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from edgewise.model.topology import CPU
 from edgewise.model.values import (
     BitsPerSecond,
     Bytes,
@@ -26,6 +27,13 @@ from edgewise.model.values import (
     SecondsOrZero,
     Spec,
 )
+
+# Execution providers that need an accelerator: a variant with no other one must reserve memory of one.
+ON_ACCELERATORS = {
+    f"{name}ExecutionProvider"
+    for name in ("CUDA", "Tensorrt", "NvTensorRTRTX", "ROCM", "MIGraphX", "CANN", "Dml", "QNN", "Rknpu")
+}
+Provider = Annotated[str, Field(pattern=r"^[A-Za-z]+ExecutionProvider$")]
 
 
 class ProfileSpec(Spec):
@@ -99,6 +107,22 @@ class VariantSpec(Spec):
     start_s: SecondsOrZero = Field(
         default=0.0, description="From the last byte of the image to the first answer of a new worker, in s."
     )
+    providers: tuple[Provider, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Execution providers of ONNX Runtime for live workers: the first that is there runs what "
+        "it can, those that are not there are left out; when left out, the CPU's.",
+    )
+
+    @model_validator(mode="after")
+    def _has_what_it_runs_on(self) -> "VariantSpec":
+        providers = self.providers or (CPU,)
+        if set(providers) <= ON_ACCELERATORS and self.resources.accelerator_memory_bytes == 0.0:
+            raise ValueError(
+                f"providers: {', '.join(providers)} run on accelerators, and none is reserved, so any "
+                f"node would do; write resources: {{accelerator_memory_bytes: …}}, or add {CPU}"
+            )
+        return self
 
 
 class CatalogSpec(Spec):

@@ -369,7 +369,7 @@ def _settings(variant: Variant, file: Path, emulation: Emulation) -> dict[str, A
         "model": variant.name, "file": str(file), "split": split, "max_batch": variant.max_batch,
         "batch_timeout_s": variant.batch_timeout_s, "capacity_qps": variant.capacity_qps,
         "profile": asdict(variant.profile) if emulation.on and split is None else None,
-        "seed": emulation.seed,
+        "seed": emulation.seed, "providers": list(variant.providers),
     }  # fmt: skip
 
 

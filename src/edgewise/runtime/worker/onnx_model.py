@@ -9,8 +9,9 @@ import numpy as np
 import onnxruntime
 
 from edgewise.core.keyed import Purpose, normal_of
-from edgewise.errors import ProtocolError, ScenarioError
-from edgewise.model.topology import Profile
+from edgewise.errors import ProfileError, ProtocolError, ScenarioError
+from edgewise.model.topology import CPU, Profile
+from edgewise.profiling.providers import session_on
 from edgewise.runtime.protocol.messages import DTYPES, NAMES, InferRequest, InferResponse
 from edgewise.runtime.protocol.tensors import Array
 
@@ -30,7 +31,9 @@ class OnnxModel:
         file: the .onnx file.
         folder: when given, the file must lie inside it.
         threads: cores that one run may use.
+        providers: execution providers that are wanted, the best first.
     Attributes:
+        providers: those of them that it runs on.
         inputs, outputs: tensor name → (datatype, shape); free dimensions are no integers.
         batchable: every tensor's first dimension is free.
         clock: tells how long a run takes; see `Batcher`.
@@ -40,7 +43,14 @@ class OnnxModel:
 
     clock = staticmethod(time.thread_time)
 
-    def __init__(self, name: str, file: Path, folder: Path | None = None, threads: int = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        file: Path,
+        folder: Path | None = None,
+        threads: int = 1,
+        providers: Sequence[str] = (CPU,),
+    ) -> None:
         self.name, self.file = name, file.resolve()
         if folder is not None and not self.file.is_relative_to(folder.resolve()):
             raise ScenarioError(f"variant file {file}: lies outside the allowed folder {folder}")
@@ -50,9 +60,9 @@ class OnnxModel:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         try:
-            self._session = onnxruntime.InferenceSession(
-                str(self.file), options, providers=["CPUExecutionProvider"]
-            )
+            self._session, self.providers = session_on(providers, str(self.file), options)
+        except ProfileError as error:
+            raise ScenarioError(f"variant file {file}: {error}") from error
         except Exception as error:  # ONNX Runtime has no common base of its errors
             raise ScenarioError(f"variant file {file}: ONNX Runtime cannot load it: {error}") from error
         self.inputs = _describe(self._session.get_inputs(), file)
@@ -210,9 +220,16 @@ class SlowModel(OnnxModel):
     clock = staticmethod(time.perf_counter)  # it sleeps
 
     def __init__(
-        self, name: str, file: Path, folder: Path | None, profile: Profile, seed: int = 0, entity: int = 0
+        self,
+        name: str,
+        file: Path,
+        folder: Path | None,
+        profile: Profile,
+        seed: int = 0,
+        entity: int = 0,
+        providers: Sequence[str] = (CPU,),
     ) -> None:
-        super().__init__(name, file, folder)
+        super().__init__(name, file, folder, providers=providers)
         self.profile = profile
         self._seed, self._entity, self._batches = seed, entity, 0
 
