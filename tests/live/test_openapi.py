@@ -5,15 +5,20 @@ Statuses, media types, headers and bodies are checked against the document; what
 
 import copy
 import json
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from edgewise.errors import ProtocolError
 from edgewise.runtime.http.messages import HttpRequest
+from edgewise.runtime.protocol import bodies
 from edgewise.runtime.protocol.openapi import NAMES, document, unanswered
 
 schemathesis = pytest.importorskip("schemathesis")
 hypothesis = pytest.importorskip("hypothesis")
+jsonschema = pytest.importorskip("jsonschema_rs")
 pytestmark = pytest.mark.live
 
 SHOWN = Path(__file__).parents[2] / "docs" / "reference"
@@ -88,7 +93,7 @@ def test_every_answer_is_documented_and_none_is_500(running, server, operation, 
 
 def test_the_checks_notice_an_answer_that_is_not_as_documented(running):
     wrong = copy.deepcopy(document("worker"))
-    wrong["components"]["schemas"]["Server"]["required"].append("nonsense")
+    wrong["components"]["schemas"]["ServerMetadata"]["required"].append("nonsense")
     (operation,) = (o for o in operations(wrong) if o.path == "/v2")
     case = operation.Case()
     answer = case.call(base_url=f"http://127.0.0.1:{running.http['dense']}")
@@ -107,6 +112,29 @@ def test_a_fuzzed_gateway_still_serves(running):
 def test_committed_documents_are_up_to_date(name):
     shown = json.loads((SHOWN / f"openapi-{name}.json").read_text())
     assert shown == document(name), f"edgewise dev openapi {name} > docs/reference/openapi-{name}.json"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_schemas_are_those_of_the_types_that_handlers_read_and_write(name):
+    found = document(name)
+    schemas = found["components"]["schemas"]
+    assert set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(found))) == set(schemas)
+    types = {each.__name__: each for each in vars(bodies).values() if isinstance(each, type)}
+    for each, schema in schemas.items():
+        jsonschema.meta.validate(schema)
+        fields = msgspec.structs.fields(types[each])
+        assert schema["properties"].keys() == {field.encode_name for field in fields}
+        assert set(schema["required"]) == {field.encode_name for field in fields if field.required}
+
+
+@pytest.mark.parametrize(
+    ("said", "where"),
+    [({"policy": 3}, "policy: "), ({}, "body: .*policy"), ([], "body: "), ({"policy": None}, "policy: ")],
+)
+def test_a_body_that_is_not_as_its_type_says_names_the_field(said, where):
+    with pytest.raises(ProtocolError, match=f"^{where}"):
+        bodies.read(json.dumps(said).encode(), bodies.PolicyNamed)
+    assert not jsonschema.is_valid(document("gateway")["components"]["schemas"]["PolicyNamed"], said)
 
 
 @pytest.mark.parametrize("name", NAMES)

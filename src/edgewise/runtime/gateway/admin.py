@@ -29,6 +29,8 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
+from msgspec import UNSET
+
 from edgewise import policies
 from edgewise.errors import EdgewiseError, ProtocolError, ScenarioError
 from edgewise.runtime import clock, http
@@ -39,7 +41,17 @@ from edgewise.runtime.gateway.needs import Move
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.split import SplitGroup
 from edgewise.runtime.http.messages import not_allowed
-from edgewise.runtime.protocol.messages import stated_in, text
+from edgewise.runtime.protocol.bodies import (
+    Draining,
+    Policy,
+    PolicyNamed,
+    Switch,
+    SwitchStep,
+    WorkerPlace,
+    WorkerSeen,
+    read,
+)
+from edgewise.runtime.protocol.messages import text
 from edgewise.runtime.protocol.openapi import unanswered
 from edgewise.runtime.states import DONE, FAILED, WAITING
 from edgewise.runtime.store import POLICIES, SHADOWS
@@ -90,10 +102,10 @@ class Operation(Step):
     accepted_s: float = field(default_factory=lambda: clock.unix_s())
     gateways: dict[str, Step] = field(default_factory=dict)
 
-    def report(self) -> dict[str, Any]:
-        """As JSON values."""
-        steps = [{"gateway": name, **asdict(step)} for name, step in self.gateways.items()]
-        return asdict(self) | {"gateways": steps}
+    def report(self) -> Switch:
+        """As it is told."""
+        steps = [SwitchStep(name, **asdict(step)) for name, step in self.gateways.items()]
+        return Switch(**asdict(self) | {"gateways": steps})
 
 
 Work = Callable[[Operation], Awaitable[None]]
@@ -224,7 +236,7 @@ def _admin(gateway: Gateway, request: http.HttpRequest, rest: list[str]) -> http
             return http.as_json(gateway.session.pools(wanted, up))
         case "POST", ["drain"]:
             gateway.draining = True
-            return http.as_json({"draining": True})
+            return http.as_json(Draining(True))
     return unanswered(request, "gateway")
 
 
@@ -251,7 +263,7 @@ def _policies(
     services = _services(gateway) if decision == "requests" else None
     have = policies.names(decision, live=True)
     if request.method == "PUT":
-        name = text(stated_in(request.body, "policy").get("policy"), "policy", least=what != SHADOWS)
+        name = text(read(request.body, PolicyNamed).policy, "policy", least=what != SHADOWS)
         if name and name != gateway.book.policy(decision, what):
             check_name(name, have)
         return operations.accepted(operations.begin(what, decision, name, partial(_switch, gateway)))
@@ -269,9 +281,7 @@ def _policies(
         else (adviser.policy, adviser.guard.faults)
     )
     budget_s = session.budget_s(decision)
-    return http.as_json(
-        {"policy": policy.name, "available": have, "budget_s": budget_s, "faults": dict(faults)}
-    )
+    return http.as_json(Policy(policy.name, have, budget_s, dict(faults)))
 
 
 def _split(group: SplitGroup, what: str) -> dict[str, Any] | None:
@@ -310,30 +320,30 @@ async def _switch(gateway: Gateway, operation: Operation) -> None:
 # workers
 
 
-def _worker(gateway: Gateway, worker: int) -> dict[str, Any]:
+def _worker(gateway: Gateway, worker: int) -> WorkerSeen:
     world, view, target = gateway.session.world, gateway.session.core.view(), gateway.upstreams[worker]
     requests = {} if gateway.services is None else gateway.services.at(world.worker_names[worker])
-    return {
-        "worker": world.worker_names[worker],
-        "variant": world.variant_names[worker],
-        "url": target.client.url,
-        "model": target.model,
-        "up": target.up,
-        "refuses_token": target.refuses,
-        "streams": int(view.streams[worker]),
-        "load_qps": float(view.load_qps[worker]),
-        "capacity_qps": float(world.capacity_qps[worker]),
+    return WorkerSeen(
+        worker=world.worker_names[worker],
+        variant=world.variant_names[worker],
+        url=target.client.url,
+        model=target.model,
+        up=target.up,
+        refuses_token=target.refuses,
+        streams=int(view.streams[worker]),
+        load_qps=float(view.load_qps[worker]),
+        capacity_qps=float(world.capacity_qps[worker]),
         **requests,
-    }
+    )
 
 
 def _move(gateway: Gateway, name: str, body: bytes) -> http.Response:
     world = gateway.session.world
     if name not in world.worker_names:
         raise ProtocolError(f"no worker {name!r}; there are {', '.join(world.worker_names)}", status=404)
-    stated = stated_in(body, "url and model")
-    url, model = text(stated.get("url"), "url"), text(stated.get("model"), "model")
-    token = text(stated["token"], "token") if "token" in stated else None
+    stated = read(body, WorkerPlace)
+    url, model = text(stated.url, "url"), text(stated.model, "model")
+    token = text(stated.token, "token") if stated.token is not UNSET else None
     worker = world.worker_names.index(name)
     try:
         http.check_token(token)

@@ -7,6 +7,7 @@ from typing import Any
 from edgewise.runtime import http
 from edgewise.runtime.gateway.forwarding import Upstream
 from edgewise.runtime.protocol import triton
+from edgewise.runtime.protocol.bodies import Ready, Statistics
 
 ALL = (["v2", "models", "stats"], ["v2", "repository", "index"])
 
@@ -21,9 +22,9 @@ async def describe(
     match what:
         case ["ready"]:
             ready = bool(up) and not draining
-            return http.as_json({"name": task, "ready": ready}, 200 if ready else 503)
+            return http.as_json(Ready(ready, task), 200 if ready else 503)
         case ["stats"]:
-            return http.as_json({"model_stats": [await _stats(task, up)]})
+            return http.as_json(Statistics([await _stats(task, up)]))
     for target in up:
         found = await _config(target) if what else await target.about()
         if found is not None:
@@ -37,7 +38,7 @@ async def describe_all(
     """Answer about all tasks: GET /v2/models/stats, POST /v2/repository/index; None for other paths."""
     if request.method == "GET" and request.parts == ALL[0] and "stats" not in tasks:
         every = (_stats(task, [each for each in targets if each.up]) for task, targets in tasks.items())
-        return http.as_json({"model_stats": await asyncio.gather(*every)})
+        return http.as_json(Statistics(await asyncio.gather(*every)))
     if request.method == "POST" and request.parts == ALL[1]:
         down = "draining" if draining else "no worker is up"
         ready = {task: not draining and any(each.up for each in found) for task, found in tasks.items()}

@@ -22,6 +22,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from edgewise.core.dispatch.views import REASONS, Violation
 from edgewise.core.grants import RENEW_S, Ask, GiveBack, Leases
 from edgewise.errors import ProtocolError
@@ -31,7 +33,8 @@ from edgewise.runtime.gateway import needs
 from edgewise.runtime.gateway.forwarding import UNKNOWN, Patience, Upstream, explain, where_is
 from edgewise.runtime.gateway.needs import Book, Key, known_as
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.protocol.messages import STREAM, stated_in
+from edgewise.runtime.protocol.bodies import ClosedStream, Needs, OpenedStream, RenewedStream, read
+from edgewise.runtime.protocol.messages import STREAM
 
 
 class Granting:
@@ -202,7 +205,7 @@ class LiveStreams:
         client = request.client
         match request.method, rest:
             case "POST", []:
-                stated = stated_in(request.body, "the stream's needs")
+                stated = msgspec.to_builtins(read(request.body, Needs))
                 return self._opened(await self._open(stated, None, client))
             case "GET", []:
                 mine = [s for s, each in self.session.served.items() if client in (each.owner, http.OPERATOR)]
@@ -212,11 +215,11 @@ class LiveStreams:
             case "PUT", [number]:
                 stream_id = self._id(number, client)
                 self.renew(stream_id)
-                return http.as_json({"stream": stream_id, "lease_s": self._lease_s(stream_id)})
+                return http.as_json(RenewedStream(stream_id, self._lease_s(stream_id)))
             case "DELETE", [number]:
                 stream_id = self._id(number, client)
                 self._close(stream_id)
-                return http.as_json({"stream": stream_id, "closed": True})
+                return http.as_json(ClosedStream(stream_id, True))
         return None
 
     async def of(self, request: http.HttpRequest, task: str, left_s: float) -> int:
@@ -314,7 +317,7 @@ class LiveStreams:
         """What became of a stream that was opened by itself."""
         where = self._tell(stream_id)
         if where is not None:
-            return http.as_json({"stream": stream_id, **where, "lease_s": self._lease_s(stream_id)}, 201)
+            return http.as_json(OpenedStream(stream_id, self._lease_s(stream_id), **where), 201)
         session, reason = self.session, self.why(stream_id)
         final = (session.core.final if self.granting is None else self.granting.over)(stream_id)
         if final:

@@ -17,8 +17,11 @@ from http import HTTPStatus
 from typing import Any, TypeVar, cast
 from urllib.parse import quote, unquote
 
+import msgspec
+
 from edgewise.errors import ProtocolError
 from edgewise.runtime import clock
+from edgewise.runtime.protocol.bodies import Error
 
 LOCALHOST = "127.0.0.1"
 QUERIES = "/v2/models/"  # below it nearly all requests are
@@ -77,8 +80,9 @@ Handler = Callable[[HttpRequest], Awaitable[Response]]
 
 
 def as_json(value: Any, status: int = 200) -> Response:
-    """An answer with a JSON body."""
-    return Response(status, json.dumps(value).encode(), {"content-type": "application/json"})
+    """An answer with a JSON body: of plain values, or of a type that says its fields."""
+    text = json.dumps(value, default=msgspec.to_builtins)
+    return Response(status, text.encode(), {"content-type": "application/json"})
 
 
 def failure(status: int, message: str, **more: Any) -> Response:
@@ -87,7 +91,7 @@ def failure(status: int, message: str, **more: Any) -> Response:
     Args:
         more: fields beside the message; `retry_after_s`, where it is known, is written as a header, too.
     """
-    response = as_json({"error": message, **more}, status)
+    response = as_json(Error(message, **more), status)
     if status in (429, 503):
         response.headers["retry-after"] = str(max(math.ceil(more.get("retry_after_s", 1.0)), 1))
     return response

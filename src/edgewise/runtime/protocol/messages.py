@@ -18,6 +18,7 @@ import msgspec
 
 from edgewise.errors import ProtocolError
 from edgewise.model.values import most_of
+from edgewise.runtime.protocol.bodies import ModelAnswer, ModelQuery, Tensor, decode
 from edgewise.runtime.protocol.tensors import (
     DTYPES,
     MAX_ELEMENTS,
@@ -83,48 +84,9 @@ class InferResponse:
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
-# What JSON may say, by field; msgspec checks it. Fields beyond these are passed over.
-
-
-class _Size(msgspec.Struct):
-    binary_data_size: int | None = None
-
-
-class _Tensor(msgspec.Struct):
-    name: str
-    shape: list[int]
-    datatype: str
-    parameters: _Size | None = None
-    data: Any = None
-
-
-class _Form(msgspec.Struct):
-    binary_data: bool | msgspec.UnsetType = msgspec.UNSET
-
-
-class _Output(msgspec.Struct):
-    name: str
-    parameters: _Form | None = None
-
-
-class _Request(msgspec.Struct):
-    inputs: list[_Tensor]
-    outputs: list[_Output] | None = None
-    id: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
-class _Response(msgspec.Struct):
-    outputs: list[_Tensor]
-    model_name: str | None = None
-    model_version: str | None = None
-    id: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
 _REQUEST, _RESPONSE, _ENCODER = (
-    msgspec.json.Decoder(_Request),
-    msgspec.json.Decoder(_Response),
+    msgspec.json.Decoder(ModelQuery),
+    msgspec.json.Decoder(ModelAnswer),
     msgspec.json.Encoder(),
 )
 
@@ -226,13 +188,7 @@ def _split(decoder: msgspec.json.Decoder[T], headers: Mapping[str, str], body: b
             )
         length = int(stated)
     view = memoryview(body)
-    try:
-        return decoder.decode(view[:length]), view[length:]
-    except msgspec.DecodeError as error:
-        what, _, where = str(error).partition(" - at `$.")
-        raise ProtocolError(f"{where.rstrip('`') or 'body'}: {what}") from None
-    except (ValueError, RecursionError):
-        raise ProtocolError("body: the JSON part cannot be read") from None
+    return decode(decoder, view[:length]), view[length:]
 
 
 def _encode(
@@ -252,7 +208,7 @@ def _encode(
     return described, blobs
 
 
-def _decode(listed: list[_Tensor], rest: memoryview, where: str, most: int) -> dict[str, Array]:
+def _decode(listed: list[Tensor], rest: memoryview, where: str, most: int) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     for i, tensor in enumerate(listed):
         name, datatype, here = tensor.name, tensor.datatype, f"{where}[{i}]"

@@ -1,17 +1,24 @@
-"""What gateway and worker answer alike, the OpenAPI documents (`openapi.yaml`), and what they refuse."""
+"""What gateway and worker answer alike, the OpenAPI documents, and what they refuse.
 
+Paths are a table (`openapi.yaml`), schemas come from the types that handlers read and write (`bodies`).
+"""
+
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 from prometheus_client import CollectorRegistry
 
 from edgewise.runtime import http
 from edgewise.runtime.http.messages import HttpRequest, Response, failure, not_allowed
 from edgewise.runtime.metrics import page
+from edgewise.runtime.protocol.bodies import SAID, Alive, Ready, ServerMetadata
 
+SCHEMAS = "#/components/schemas/"
 NAMES = ("gateway", "worker", "controller")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where libyaml is there
 
@@ -22,7 +29,24 @@ def document(name: str) -> dict[str, Any]:
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
     found: dict[str, Any] = yaml.load(text, _LOADER)[name]
     found["info"]["version"] = version("edgewise")
+    schemas = msgspec.json.schema_components(SAID, ref_template=f"{SCHEMAS}{{name}}")[1]
+    named, seen = set(_named(found["paths"])), set[str]()
+    while named := named - seen:  # what they are made of as well
+        seen |= named
+        named = {each for name in named for each in _named(schemas[name])}
+    found["components"]["schemas"] = {name: schemas[name] for name in sorted(seen)}
     return found
+
+
+def _named(part: Any) -> Iterator[str]:
+    """Schemas that a part of a document refers to."""
+    if isinstance(part, dict):
+        if isinstance(where := part.get("$ref"), str):
+            yield where.removeprefix(SCHEMAS)
+        part = list(part.values())
+    if isinstance(part, list):
+        for each in part:
+            yield from _named(each)
 
 
 def unanswered(request: HttpRequest, name: str) -> Response:
@@ -58,11 +82,11 @@ def answer_about(
     """
     match request.method, request.parts:
         case "GET", ["v2"]:
-            return http.as_json({"name": f"edgewise-{name}", "version": "1", "extensions": list(extensions)})
+            return http.as_json(ServerMetadata(f"edgewise-{name}", "1", list(extensions)))
         case "GET", ["v2", "health", "live"]:
-            return http.as_json({"live": True})
+            return http.as_json(Alive(True))
         case "GET", ["v2", "health", "ready"]:
-            return http.as_json({"ready": not draining}, 503 if draining else 200)
+            return http.as_json(Ready(not draining), 503 if draining else 200)
         case "GET", ["metrics"]:
             return page(registry)
         case "GET", ["openapi.json"]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgewise.runtime import clock
-from edgewise.runtime.protocol.messages import flag, stated_in
+from edgewise.runtime.protocol.bodies import IndexWanted, read
 
 EXTENSIONS = ("model_configuration", "statistics")
 DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit",
@@ -128,7 +128,7 @@ def index(body: bytes, models: dict[str, str]) -> list[Tree]:
     Raises:
         ProtocolError: the body is no JSON object, or `ready` no truth value.
     """
-    only_ready = flag(stated_in(body or b"{}", "ready, or none,").get("ready", False), "ready")
+    only_ready = read(body or b"{}", IndexWanted).ready
     return [
         {"name": name, "version": "1", "state": "UNAVAILABLE" if why else "READY", "reason": why}
         for name, why in models.items()

@@ -18,6 +18,8 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
+
 from edgewise.core.grants import Grants
 from edgewise.core.sojourns import Sojourns
 from edgewise.errors import ProtocolError
@@ -25,6 +27,7 @@ from edgewise.runtime import clock, http
 from edgewise.runtime.http.messages import not_allowed
 from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol import triton
+from edgewise.runtime.protocol.bodies import ModelMetadata, Ready, Statistics
 from edgewise.runtime.protocol.messages import (
     BEGAN,
     BUSY,
@@ -108,7 +111,7 @@ class LiveWorker:
             return await self._query(request)
         match request.method, request.parts:
             case "GET", ["v2", "models", "stats"] if self.model.name != "stats":
-                return http.as_json({"model_stats": [self.metrics.statistics.report(self.model.name)]})
+                return http.as_json(Statistics([self.metrics.statistics.report(self.model.name)]))
             case "POST", ["v2", "repository", "index"]:
                 models = {self.model.name: "draining" if self.draining else ""}
                 return http.as_json(triton.index(request.body, models))
@@ -140,17 +143,16 @@ class LiveWorker:
             case "POST", ["infer"]:
                 return await self._query(request)
             case "GET", []:
-                return http.as_json(self.model.metadata())
+                return http.as_json(msgspec.convert(self.model.metadata(), ModelMetadata))
             case "GET", ["ready"]:
-                ready = {"name": name, "ready": not self.draining}
-                answer = http.as_json(ready, 503 if self.draining else 200)
+                answer = http.as_json(Ready(not self.draining, name), 503 if self.draining else 200)
                 answer.headers |= {QUEUED: str(self.queued), BEGAN: f"{self._began_s:.3f}"}
                 answer.headers[BUSY] = f"{self._batcher.busy_s:.6f}"
                 return answer
             case "GET", ["config"]:
                 return http.as_json(triton.model_config(self.model.metadata(), *self._batches))
             case "GET", ["stats"]:
-                return http.as_json({"model_stats": [self.metrics.statistics.report(name)]})
+                return http.as_json(Statistics([self.metrics.statistics.report(name)]))
         return None
 
     async def _query(self, request: http.HttpRequest) -> http.Response:
