@@ -5,8 +5,9 @@ from hypothesis import given, settings, strategies as st
 
 from edgewise.arrays import records
 from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.sim.heap import merge, without_root
 from edgewise.sim.stations.engine import OUTCOMES, GraphEngine
-from edgewise.sim.stations.heap import EVENT, drop_first_event, merge, push_event, without_root
+from edgewise.sim.stations.events import EVENT, drop_first_event, push_event
 from edgewise.sim.stations.network import Station, StationNetwork
 from edgewise.sim.stations.state import CLOCK, ITEM
 

@@ -32,7 +32,7 @@ from edgewise.core.place import (
 )
 from edgewise.core.place.core import PlaceCore
 from edgewise.model.pipelines import Network, Pipeline
-from edgewise.sim.images import NodeImages
+from edgewise.sim.images import NodeImages, Parts
 
 DONE = 1e-9  # relative; a pipeline this near its end is at its end
 
@@ -258,16 +258,16 @@ class PipelineWorld:
     def change_node(self, node: int, up: bool, now_s: float) -> None:
         """Pipelines whose frames meet a dead node stand still, and start with a task once it is back."""
         self.down[node], self._next_s = not up, None
-        if self._images is not None and not up:
+        if self._images is not None and not up and self._node_of[node] >= 0:
             self._images.lose(self._node_of[node], now_s)
         for placed in self.core.running.values():
             if up and (placed.node == node).any():
                 self._begin(placed, now_s, starts=True)
 
-    def image_came(self, image: str, node: int, there_s: float) -> None:
+    def image_came(self, node: int, images: Parts, there_s: float) -> None:
         """An image is there then, and pipelines that waited for it alone start."""
         for i, comes in self._comes.items():
-            if self.pipelines[i].image == image and node in comes:
+            if self.pipelines[i].image in images and node in comes:
                 comes[node] = there_s
                 self._starts(i, self.now_s)
 
@@ -278,7 +278,7 @@ class PipelineWorld:
         self._comes[i] = {}
         if images is not None:
             for n in sorted({self._node_of[n] for n in placed.node.tolist()} - {-1}):
-                self._comes[i][n] = images.fetch(pipeline.image, n, pipeline.image_bytes, now_s)
+                self._comes[i][n] = images.fetch(n, {pipeline.image: pipeline.image_bytes}, now_s)
         self._then_s[i] = (pipeline.start_s, 0.0) if starts else (0.0, self.migration_s)
         self._starts(i, now_s)
 

@@ -18,7 +18,7 @@ from edgewise.model.pipelines import Network
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.services import system_of
 from edgewise.model.work import Stream
-from edgewise.sim.requests.queues import after_outages
+from edgewise.sim.images import after_outages
 from joint_scenarios import held, laid, mixed, ran, run_of
 
 CABLE_BPS, FLOW_BPS = 100e6, 20e6

@@ -145,7 +145,10 @@ def _all_hops(count: int, ends: Ints) -> Ints:
 
 @inner
 def _push(heap: Ints, count: int, key: int) -> None:
-    """Add to a heap of `count`, the smallest first."""
+    """Add to a heap of `count`, the smallest first.
+
+    One integer is all of a key and all that is kept: no event of `sim.heap`, and policies do not know that.
+    """
     at = count
     while at > 0 and heap[(at - 1) >> 1] > key:
         heap[at] = heap[(at - 1) >> 1]

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from edgewise.core.compiled import inner
-from edgewise.sim.links.net import Net, Records, admit, append, arrive, come
+from edgewise.sim.heap import drop_first, rise
+from edgewise.sim.links.net import Net, admit, append, arrive, come
 from edgewise.sim.links.sort import take_sorted
 
 
@@ -113,76 +114,44 @@ def soonest_there(net: Net, m: Any) -> float:
 
 @inner
 def pass_loop(net: Net, row: int, until_s: float) -> None:
-    """The same for links in a loop: one event after the other, a heap by time of who comes or is next."""
-    messages, heap, size = net.messages, net.lists[row], 0
-    for k in range(net.many[row]):
-        size = push(messages, heap, size, heap[k].slot)
+    """The same for links in a loop: one event after the other, who comes or is next in line."""
+    turns, line, messages = net.turns, net.lists[row], net.messages
+    size, net.many[row] = net.many[row], 0
+    for k in range(size):
+        _take_turn(net, k, line[k].slot)
     for j in range(net.links.size):
         if net.links[j].level == row and net.links[j].first >= 0:
-            size = push(messages, heap, size, net.links[j].first)
-    while size > 0 and event_s(messages[heap[0].slot]) < until_s:
-        slot, size = heap[0].slot, size - 1
-        heap[0] = heap[size]
-        sift(messages, heap, size)
+            _take_turn(net, size, net.links[j].first)
+            size += 1
+    while size > 0 and turns[0].at_s < until_s:
+        slot, size = turns[0].slot, size - 1
+        drop_first(turns, size)
         m, link = messages[slot], net.links[messages[slot].place]
-        net.many[row] = size
         if m.begun:
             leave_line(net, link)
             first = link.first
         else:
             join_line(net, slot, np.nextafter(m.at_s, np.inf))
             first = slot if link.first == slot else -1
-        if net.many[row] > size:  # to another link of the loop: it was appended
-            size = push(messages, heap, size, heap[size].slot)
+        if net.many[row] > 0:  # it came to another link of the loop
+            net.many[row] = 0
+            _take_turn(net, size, line[0].slot)
+            size += 1
         if first >= 0:
-            size = push(messages, heap, size, first)
-    net.many[row] = 0
+            _take_turn(net, size, first)
+            size += 1
     for k in range(size):
-        slot = heap[k].slot
+        slot = turns[k].slot
         if not messages[slot].begun:
             append(net, row, slot, messages[slot].at_s)
 
 
 @inner
-def event_s(m: Any) -> float:
-    """When something happens to a message: it begins to pass, or comes."""
-    return float(m.start_s if m.begun else m.at_s)
-
-
-@inner
-def sooner(messages: Records, a: int, b: int) -> bool:
-    """Whether something happens to `a` before `b`; of two at once, to who passes first."""
-    x, y = messages[a], messages[b]
-    if event_s(x) != event_s(y):
-        return bool(event_s(x) < event_s(y))
-    if x.begun != y.begun:
-        return bool(x.begun > y.begun)
-    return bool(x.who < y.who or (x.who == y.who and x.number < y.number))
-
-
-@inner
-def push(messages: Records, heap: Any, size: int, slot: int) -> int:
-    """Add a message to a heap of the first `size`; the new size."""
-    at = size
-    while at > 0 and sooner(messages, slot, heap[(at - 1) // 2].slot):
-        heap[at] = heap[(at - 1) // 2]
-        at = (at - 1) // 2
-    heap[at].slot = slot
-    return size + 1
-
-
-@inner
-def sift(messages: Records, heap: Any, size: int) -> None:
-    """Restore the heap after its root was replaced."""
-    at = 0
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and sooner(messages, heap[child + 1].slot, heap[child].slot):
-            child += 1
-        if not sooner(messages, heap[child].slot, heap[at].slot):
-            return
-        heap[at].slot, heap[child].slot = heap[child].slot, heap[at].slot
-        at = child
+def _take_turn(net: Net, size: int, slot: int) -> None:
+    """Note when a message begins to pass, or comes; of two at once who passes is first, see `TURN_OF`."""
+    m = net.messages[slot]
+    order = ((1 - np.int64(m.begun)) << 62) + (np.int64(m.who) << 31) + m.number
+    net.turns[rise(net.turns, size, m.start_s if m.begun else m.at_s, order)].slot = slot
 
 
 @inner

@@ -61,6 +61,9 @@ HOP = _records(link="u4", level="u4", before="f8")
 # What comes to a list, and when. A place without sign is found sooner: nobody asks whether it counts from the
 # end.
 ITEM = _records(slot="u4", at_s="f8")
+# What is next in a loop of links. order: whether it comes (1) or passes (0), whose it is, which of theirs;
+# neither number is above 2^31.
+TURN_OF = _records(at_s="f8", order="i8", slot="i8")
 # Of `Net.free`: first free record of each, how many joined a link, how many riders sent, how many looks.
 MESSAGES, VISITS, TURN, SENT, LOOKED = range(5)
 FIFO, PS = range(2)
@@ -72,7 +75,8 @@ class Net(NamedTuple):
     links: (L,) LINK. routes: (R,) ROUTE. hops: (R, K) HOP. messages, visits: pools of MESSAGE and VISIT.
     lists: (levels + sinks, room) ITEM, messages; visits at the levels of PS. many: (levels + sinks,) how
     many; done_s: up to when they were taken out. free: see MESSAGES. ranked: (room,) ITEM, what was sorted
-    last; spare, starts: for sorting. sharing: FIFO or PS. sinks: the first list of those who are there.
+    last; spare, starts: for sorting. turns: (room,) TURN_OF, a heap, where links are in a loop. sharing: FIFO
+    or PS. sinks: the first list of those who are there.
     looks_s: (T + 1,) when it is noted what links have carried, last infinity; seen: (T, 4, L) bits that each
     has sent, messages that it has dropped, its capacity and what was reserved of it.
     """
@@ -89,6 +93,7 @@ class Net(NamedTuple):
     ranked: Records
     spare: Records
     starts: Ints
+    turns: Records
     sharing: int
     sinks: int
     looks_s: Floats
@@ -130,7 +135,7 @@ def new_net(
         np.zeros(0, dtype=MESSAGE).view(np.recarray), np.zeros(0, dtype=VISIT).view(np.recarray),
         np.zeros((rows + sinks, 0), dtype=ITEM).view(np.recarray),
         np.zeros(rows + sinks, dtype=np.int64), np.zeros(rows + sinks), np.array([-1, -1, 0, 0, 0]),
-        *_sorting(0, count), sharing, rows,
+        *_sorting(0, count), np.zeros(0, dtype=TURN_OF).view(np.recarray), sharing, rows,
         np.array([*looks_s, np.inf]), np.zeros((len(looks_s), 4, count)),
     )  # fmt: skip
     net = with_room(net, ROOM)
@@ -147,8 +152,9 @@ def with_room(net: Net, more: int) -> Net:
     lists = np.zeros((net.lists.shape[0], room), dtype=ITEM).view(np.recarray)
     lists[:, : net.lists.shape[1]] = net.lists
     ranked, spare, starts = _sorting(room, net.links.size)
+    turns = np.zeros(messages.size if net.links.loop.any() else 0, dtype=TURN_OF).view(np.recarray)
     return net._replace(
-        messages=messages, visits=visits, lists=lists, ranked=ranked, spare=spare, starts=starts
+        messages=messages, visits=visits, lists=lists, ranked=ranked, spare=spare, starts=starts, turns=turns
     )
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from edgewise.core.compiled import inner
+from edgewise.sim.heap import merge, without_root
 from edgewise.sim.links.net import TURN, VISITS, Net, admit, arrive
 from edgewise.sim.links.sort import by_place, take_sorted
-from edgewise.sim.stations import heap
 
 
 @inner
@@ -72,7 +72,7 @@ def join(net: Net, j: int, visit: int) -> None:
         net.visits[link.root].alone = 0
     v.key, v.order, v.left, v.right = link.served_bits + m.bits, net.free[TURN], -1, -1
     net.free[TURN] += 1
-    link.root = heap.merge(net.visits, link.root, visit)
+    link.root = merge(net.visits, link.root, visit)
     link.inside += 1
 
 
@@ -84,7 +84,7 @@ def leave(net: Net, j: int, now_s: float) -> None:
     v = net.visits[visit]
     m = net.messages[v.message]
     link.served_bits, link.served_s = v.key, now_s
-    link.root = heap.without_root(net.visits, visit)
+    link.root = without_root(net.visits, visit)
     link.inside -= 1
     # By itself it took just its transmission, whatever rounding says.
     m.wait_s = max(m.wait_s, (m.bits / link.rate_bps if v.alone else now_s - v.at_s) - m.tx_s)

@@ -12,12 +12,13 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints, Records, records
 from edgewise.core.compiled import inner, kernel
+from edgewise.sim.heap import drop_first, rise
 from edgewise.sim.links.advance import soonest_change
 from edgewise.sim.links.fifo import soonest_there
 from edgewise.sim.links.net import FIFO, SENT, Net, depart, forget, new_message
 
 RIDER = 2**31 - 1  # who: behind all streams
-SOON = np.dtype([("at_s", "f8"), ("number", "i8"), ("slot", "i8")])
+SOON = np.dtype([("at_s", "f8"), ("order", "i8"), ("slot", "i8")])  # order: the number of the message
 
 
 class OnWire(NamedTuple):
@@ -79,7 +80,7 @@ def next_s(x: OnWire) -> float:
     """No message of this rider is there before; infinite: none ever, unless something changes."""
     while x.many[0] > 0:
         first = x.soon[0]
-        at_s, number, slot = first.at_s, first.number, first.slot
+        at_s, number, slot = first.at_s, first.order, first.slot
         if not on_its_way(x, number, slot):
             _drop_first(x)
             continue
@@ -103,7 +104,7 @@ def look_again(x: OnWire) -> None:
     """Links have other rates now, so that what is on its way may be there sooner."""
     count, x.many[0] = x.many[0], 0
     for k in range(count):  # what is pushed lies before what is yet to be read
-        number, slot = x.soon[k].number, x.soon[k].slot
+        number, slot = x.soon[k].order, x.soon[k].slot
         if on_its_way(x, number, slot):
             _push(x, soonest_s(x, slot), number, slot)
 
@@ -142,28 +143,11 @@ def take_there(x: OnWire) -> tuple[Ints, Floats, Ints]:
 
 @inner
 def _push(x: OnWire, at_s: float, number: int, slot: int) -> None:
-    heap, at = x.soon, x.many[0]
-    x.many[0] = at + 1
-    while at > 0:
-        up = (at - 1) >> 1
-        if heap[up].at_s <= at_s:
-            break
-        heap[at] = heap[up]
-        at = up
-    one = heap[at]
-    one.at_s, one.number, one.slot = at_s, number, slot
+    x.soon[rise(x.soon, x.many[0], at_s, number)].slot = slot
+    x.many[0] += 1
 
 
 @inner
 def _drop_first(x: OnWire) -> None:
-    heap, size = x.soon, x.many[0] - 1
-    x.many[0] = size
-    at, child = 0, 1
-    while child < size:
-        if child + 1 < size and heap[child + 1].at_s < heap[child].at_s:
-            child += 1
-        if heap[size].at_s <= heap[child].at_s:
-            break
-        heap[at] = heap[child]
-        at, child = child, 2 * child + 1
-    heap[at] = heap[size]
+    x.many[0] -= 1
+    drop_first(x.soon, x.many[0])

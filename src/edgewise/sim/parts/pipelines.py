@@ -13,6 +13,7 @@ from edgewise.core.place import (
     StartPipeline,
     StopPipeline,
 )
+from edgewise.sim.images import Parts
 from edgewise.sim.parts.part import Bystander, Rank
 from edgewise.sim.pipelines import PipelineWorld
 
@@ -63,10 +64,10 @@ class PipelinesPart(Bystander):
             self.world.change_node(names.index(node), up, now_s)
             self._changed = True
 
-    def image_came(self, image: str, node: int, there_s: float) -> None:
+    def image_came(self, node: int, images: Parts, there_s: float) -> None:
         """See `NodeImages`; this is heard at the moment at which its last byte is sent."""
         self._bring_up(self._now_s)
-        self.world.image_came(image, node, there_s)
+        self.world.image_came(node, images, there_s)
         self._changed = True
 
     def due(self, now_s: float) -> Iterable[tuple[Rank, Any]]:

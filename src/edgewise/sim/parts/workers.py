@@ -35,7 +35,7 @@ from edgewise.core.orchestrate.events import (
 )
 from edgewise.model.pools import Orchestrated
 from edgewise.model.scenario import Scenario
-from edgewise.sim.images import Images, NodeImages, Outages
+from edgewise.sim.images import Images, NodeImages, Outages, Parts
 from edgewise.sim.parts.part import Bystander, Rank, StartTimes
 from edgewise.sim.requests.sites import MOST, RequestSites
 from edgewise.sim.simulate import Simulation
@@ -86,7 +86,7 @@ class WorkersPart(Bystander):
         simulation.pooled[:] = mine
         self.images = NodeImages(images, system, self._image_came)
         for w in np.flatnonzero(mine & world.at_first).tolist():
-            self.images.have(self._variant(w).name, self._node(w))
+            self.images.have(self._node(w), [self._variant(w).name])
         self._up_s = StartTimes()  # workers
         self._heard_s = dict[int, float]()  # when gateways have heard that one is to go
         self._down = set[int]()  # nodes
@@ -238,7 +238,7 @@ class WorkersPart(Bystander):
         if self._node(w) in self._down:
             return
         variant = self._variant(w)
-        there_s = self.images.fetch(variant.name, self._node(w), variant.image_bytes, now_s)
+        there_s = self.images.fetch(self._node(w), {variant.name: variant.image_bytes}, now_s)
         self.stage[w] = WorkerStage.STARTS
         if there_s < math.inf:
             self._starts(w, there_s, now_s)
@@ -247,9 +247,9 @@ class WorkersPart(Bystander):
         self._up_s[w] = up_s = max(there_s, now_s) + self._variant(w).start_s
         self._tell_of(w, now_s, up=False, ready_s=up_s + self._lag_s)
 
-    def _image_came(self, image: str, node: int, there_s: float) -> None:
+    def _image_came(self, node: int, images: Parts, there_s: float) -> None:
         for w in np.flatnonzero(self.stage == WorkerStage.STARTS).tolist():
-            if self._node(w) == node and self._variant(w).name == image and w not in self._up_s:
+            if self._node(w) == node and self._variant(w).name in images and w not in self._up_s:
                 self._starts(w, there_s, self._last_s)
 
     def _leave(self, w: int) -> None:

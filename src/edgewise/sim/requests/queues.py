@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ from edgewise.arrays import Floats, figure
 from edgewise.core.dispatch.request_flow import LOST
 from edgewise.core.dispatch.request_rules import CLOUD
 from edgewise.core.dispatch.requests import DeskRoom
-from edgewise.core.pulls import Pull
 from edgewise.model.services import Services
-from edgewise.sim.images import NO_OUTAGES, Images, Outages, after_outages
+from edgewise.sim.images import NO_OUTAGES, Images, NodeImages, Outages, Part, Parts
 from edgewise.sim.requests import replicas as compiled
 from edgewise.sim.requests.state import CLOCK, NONE, RequestRun, longer
 from edgewise.sim.slots.replica_state import WORKED_ON
@@ -61,12 +59,11 @@ class ReplicaQueues:
         services: those without workers in the cloud have as many replicas there as fit.
         run: without replicas.
         room: where its desks grow.
-        images: how they come; of outages alone: one after the other over the ways from the cloud.
+        images: how they come, see `NodeImages`.
         guests: queues of streams' workers that services use, if there are any.
     Attributes:
         replicas: by name, those of the cloud included.
         clock: of the run; read and written sooner than as an array of records.
-        image_bytes: pulled so far.
     """
 
     def __init__(
@@ -80,11 +77,7 @@ class ReplicaQueues:
         self.services, self.system, self._run, self._room = services, services.system, run, room
         self._guests, self.clock = guests, run.clock.view(CLOCK).view(np.ndarray)[0]
         self._numbers, self._names = itertools.count(), list[str]()
-        self._images = images if isinstance(images, Images) else None
-        self._outages = NO_OUTAGES if isinstance(images, Images) else images
-        self._pulls = [list[Pull]() for _ in range(self.system.nodes)]
-        self._layers: list[dict[int, float]] = [{} for _ in range(self.system.nodes)]  # when they are there
-        self._down_free_s = self.image_bytes = 0.0
+        self._images = NodeImages(images, self.system, self._image_came, in_turn=True)
         self.replicas: dict[str, ReplicaServer] = {}
         self._at_workers: list[int] = []  # rows of those that have a worker's queue
         for s in range(self.system.services):
@@ -106,7 +99,7 @@ class ReplicaQueues:
             if each.station != CLOUD:
                 self._leave_room(each.station)
         for n in np.flatnonzero(self.system.initial[:, s]).tolist():
-            self._layers[n] |= {layer: 0.0 for layer in self._needed(s)}
+            self._images.have(n, self._layers(s))
             for _ in range(self.system.initial[n, s]):
                 self._new(n, s).up = True
 
@@ -121,6 +114,11 @@ class ReplicaQueues:
     def now_s(self) -> float:
         """The time."""
         return float(self.clock["now_s"])
+
+    @property
+    def image_bytes(self) -> float:
+        """Of images, fetched so far."""
+        return self._images.fetched_bytes
 
     def name(self, row: int) -> str:
         """Of a replica that there is or was."""
@@ -166,7 +164,7 @@ class ReplicaQueues:
         """Replicas there break, and what they had is lost."""
         run, station = self.run, node + 1
         run.down[station] = True
-        self._fetch_no_more(node)
+        self._images.lose(node, self.now_s)
         had, i = list[int](), int(run.first[station])
         while i != NONE:
             had.append(i)
@@ -234,10 +232,6 @@ class ReplicaQueues:
         here = (server for server in self.replicas.values() if server.station == node + 1)
         return [server for server in here if server.worker == NONE]
 
-    def _start(self, server: ReplicaServer, there_s: float) -> None:
-        self.make_room(1)
-        compiled.start(self.run, server.row, there_s + self.system.start_delay_s)
-
     def _new(self, n: int, s: int) -> ReplicaServer:
         name = f"{self.services.names[s]}-{self.services.nodes[n]}-{next(self._numbers)}"
         server = self._add(name, s, n + 1)
@@ -268,62 +262,25 @@ class ReplicaQueues:
         services = [each.service for each in there if each.worker == NONE or each.wanted or each.up]
         run.room[machine] = run.has[machine] - run.holds[services].sum(axis=0)
 
-    def _needed(self, service: int) -> list[int]:
-        return [int(layer) for layer in np.flatnonzero(self.system.needs_layer[service])]
+    def _layers(self, service: int) -> dict[Part, float]:
+        """Of its image, and their sizes."""
+        sizes_bytes = self.system.layer_bytes
+        return {n: float(sizes_bytes[n]) for n in np.flatnonzero(self.system.needs_layer[service]).tolist()}
 
     def _fetch(self, server: ReplicaServer) -> None:
         """Pull the layers that lack; the replica starts when all are there. A dead node pulls nothing."""
-        node = server.station - 1
-        if self.run.down[server.station]:
-            return
-        if self._images is None:
-            self._start(server, self._pulled_s(node, server.service))
-            return
-        lacking = [layer for layer in self._needed(server.service) if layer not in self._layers[node]]
-        if lacking:
-            size_bytes = float(self.system.layer_bytes[lacking].sum())
-            self.image_bytes += size_bytes
-            self._layers[node] |= dict.fromkeys(lacking, math.inf)
-            pulls, ways, paths = self._images
-            given = (ways[node], paths[node], 8.0 * size_bytes, partial(self._fetched, node, lacking))
-            self._pulls[node].append(pulls.begin(self.now_s, *given))
-        self._start_if_there(server)
+        if not self.run.down[server.station]:
+            there_s = self._images.fetch(server.station - 1, self._layers(server.service), self.now_s)
+            self._start(server, there_s)
 
-    def _fetched(self, node: int, layers: list[int]) -> None:
-        """The last byte of some layers has left the cloud."""
-        there_s = self.now_s + float(self.system.delay_s[self.system.site_of[node], CLOUD])
-        self._layers[node] |= dict.fromkeys(layers, there_s)
+    def _image_came(self, node: int, layers: Parts, there_s: float) -> None:
+        """Some layers are there then, and replicas that waited for them alone start."""
         for server in self._on(node):
             if not server.up:
-                self._start_if_there(server)
+                self._start(server, self._images.there_s(node, self._layers(server.service)))
 
-    def _fetch_no_more(self, node: int) -> None:
-        """What a node has not got whole is lost with it."""
-        if self._images is not None:
-            for pull in self._pulls[node]:
-                self._images.pulls.cancel(self.now_s, pull)
-        self._pulls[node], now_s = [], self.now_s
-        self._layers[node] = {k: at_s for k, at_s in self._layers[node].items() if at_s <= now_s}
-
-    def _start_if_there(self, server: ReplicaServer) -> None:
-        layers = self._layers[server.station - 1]
-        there_s = max((layers[layer] for layer in self._needed(server.service)), default=0.0)
+    def _start(self, server: ReplicaServer, there_s: float) -> None:
         if there_s < math.inf:
-            self._start(server, max(self.now_s, there_s))
-
-    def _pulled_s(self, node: int, service: int) -> float:
-        """When the image is there: its layers come one after the other over the way from the cloud.
-
-        One that stands still, for its way is down, holds up no other.
-        """
-        system, there_s, layers = self.system, self.now_s, self._layers[node]
-        for layer in self._needed(service):
-            if layer not in layers:
-                size_bytes = float(system.layer_bytes[layer])
-                self.image_bytes += size_bytes
-                site, begin_s = int(system.site_of[node]), max(self.now_s, self._down_free_s)
-                self._down_free_s = begin_s + 8.0 * size_bytes / float(system.rate_bps[site, CLOUD])
-                got_s = after_outages(begin_s, self._down_free_s, self._outages.get(site, ()))
-                layers[layer] = got_s + float(system.delay_s[site, CLOUD])
-            there_s = max(there_s, layers[layer])
-        return there_s
+            self.make_room(1)
+            start_s = max(there_s, self.now_s) + self.system.start_delay_s
+            compiled.start(self.run, server.row, start_s)

@@ -30,7 +30,7 @@ class Stop(IntEnum):
 
 EVENT = np.dtype(
     [("at_s", "f8"), ("took_s", "f8")]
-    + [(name, "i8") for name in ("number", "kind", "who", "server", "starts", "how", "queued")]
+    + [(name, "i8") for name in ("order", "kind", "who", "server", "starts", "how", "queued")]
 )
 # serves: requests that it works on at once; waiting, working: those that are there. starts: how often it
 # broke; what is due of an earlier process is void. broken: its node was down, as gateways have heard.

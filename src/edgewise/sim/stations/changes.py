@@ -4,7 +4,8 @@ Work that is left is brought up to now, announced completions become stale, new 
 """
 
 from edgewise.core.compiled import kernel
-from edgewise.sim.stations.heap import push_event, without_root
+from edgewise.sim.heap import without_root
+from edgewise.sim.stations.events import push_event
 from edgewise.sim.stations.items import account, speed, wake
 from edgewise.sim.stations.state import (
     APPEAR,

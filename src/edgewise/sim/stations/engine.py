@@ -18,7 +18,7 @@ from edgewise.arrays import Floats, Ints, Records, records
 from edgewise.errors import ScenarioError
 from edgewise.model.work import TaskGraph
 from edgewise.sim.stations import state as k
-from edgewise.sim.stations.heap import EVENT
+from edgewise.sim.stations.events import EVENT
 from edgewise.sim.stations.loop import advance, advance_deciding
 from edgewise.sim.stations.network import GraphClass, StationNetwork, compile_plan, station_records
 from edgewise.sim.stations.wired import come_back, take_sent

@@ -14,7 +14,7 @@ from typing import Any
 from edgewise.arrays import Records
 from edgewise.core.compiled import held, kernel
 from edgewise.sim.stations.changes import apply_change, set_mode
-from edgewise.sim.stations.heap import drop_first_event, push_event
+from edgewise.sim.stations.events import drop_first_event, push_event
 from edgewise.sim.stations.items import (
     account,
     discard,

@@ -15,7 +15,8 @@ import math
 
 from edgewise.arrays import Records
 from edgewise.core.compiled import kernel
-from edgewise.sim.stations.heap import merge, push_event, without_root
+from edgewise.sim.heap import merge, without_root
+from edgewise.sim.stations.events import push_event
 from edgewise.sim.stations.items import account, discard, end, noise, propagation, speed, wake, write_log
 from edgewise.sim.stations.state import (
     DRAINING,

@@ -4,6 +4,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.compiled import kernel
+from edgewise.sim.heap import rise
 from edgewise.sim.stations.items import account
 from edgewise.sim.stations.state import NONE, ONWARD, StationWorld
 
@@ -42,14 +43,7 @@ def come_back(world: StationWorld, i: int, at_s: float, lost: bool) -> None:
     st.served += 1
     st.busy_s += item.amount / st.rate
     item.gone = lost
-    c, events = world.clock[0], world.events
-    at = c.events
+    c = world.clock[0]
+    e = world.events[rise(world.events, c.events, at_s, item.order)]
+    e.kind, e.who, e.stamp = ONWARD, i, NONE
     c.events += 1
-    while at > 0:
-        up = (at - 1) >> 1
-        if events[up].at_s < at_s or (events[up].at_s == at_s and events[up].order < item.order):
-            break
-        events[at] = events[up]
-        at = up
-    e = events[at]
-    e.at_s, e.order, e.kind, e.who, e.stamp = at_s, item.order, ONWARD, i, NONE

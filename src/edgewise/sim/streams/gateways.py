@@ -306,8 +306,8 @@ def next_of(x: SiteArrays, events: Batch, played: int) -> tuple[float, int]:
     time_s, what, f = np.inf, RENEWING, x.mail.figures
     if played < events.row.size:
         time_s, what = events.time_s[played], GOING if events.kind[played] == CLOSE else COMING
-    if f[COUNT] > 0 and x.mail.heap[0].time_s < time_s:
-        time_s, what = x.mail.heap[0].time_s, ARRIVING
+    if f[COUNT] > 0 and x.mail.heap[0].at_s < time_s:
+        time_s, what = x.mail.heap[0].at_s, ARRIVING
     if f[RENEWED] < x.renewals and (f[RENEWED] + 1) * RENEW_S < time_s:
         time_s, what = (f[RENEWED] + 1) * RENEW_S, RENEWING
     return time_s, what
@@ -352,7 +352,7 @@ def exchange(
             d[PLACE] = NOBODY
             decided(x, x.cores.now_s[s], s, i, w)
         if f[HEARING] > 0:
-            f[HEARING] = deliver(x, x.mail.taken[0].time_s)
+            f[HEARING] = deliver(x, x.mail.taken[0].at_s)
             continue
         time_s, what = next_of(x, events, e)
         if not (time_s < limit_s or (closings and what == GOING and time_s == limit_s)):

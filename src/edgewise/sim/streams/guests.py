@@ -16,7 +16,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints, Records, records
 from edgewise.core.compiled import kernel
-from edgewise.sim.streams.arrivals import push
+from edgewise.sim.heap import rise
 from edgewise.sim.streams.queues import WAITING, Streams, Workers
 from edgewise.sim.streams.servers import soonest
 
@@ -68,7 +68,8 @@ def join(i: int, k: int, at_s: float, work_s: float, begin_by_s: float, s: Strea
     if w.attached == workers.members.shape[1]:
         return False
     ask(s[i], at_s, work_s, begin_by_s)
-    w.attached = push(workers.members[k], w.attached, i, s)
+    rise(workers.members[k], w.attached, at_s, i)
+    w.attached += 1
     return True
 
 

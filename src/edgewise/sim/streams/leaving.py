@@ -13,7 +13,7 @@ import numpy as np
 
 from edgewise.core.compiled import kernel
 from edgewise.core.dispatch.state import Ways
-from edgewise.sim.streams.arrivals import push
+from edgewise.sim.heap import rise
 from edgewise.sim.streams.queues import (
     FAILED,
     WAITING,
@@ -37,7 +37,7 @@ def fail_worker(k: int, now_s: float, s: Streams, workers: Workers, tally: Tally
         h = workers.batch[k, j]
         lose_with(k, h.stream, h.number, h.sent_s, s, workers, tally)
     for j in range(w.attached):
-        if s[heap[j]].size_bytes >= 0.0:
+        if s[heap[j].order].size_bytes >= 0.0:
             heap[kept] = heap[j]
             kept += 1
     rebuild(k, kept, s, workers)
@@ -60,13 +60,13 @@ def leave_behind(
     """
     w, heap, q = workers.each[k], workers.members[k], s[i]
     for at in range(w.attached):
-        if heap[at] == i:
+        if heap[at].order == i:
             if q.sent_s >= now_s:
                 detach(i, k, s, workers)
                 q.before_s = 0.0
                 return False
             follow(s, rest, i, min(q.close_s, now_s))
-            heap[at] = rest
+            heap[at].order = rest
             rebuild(k, w.attached, s, workers)
             while q.state == WAITING and q.sent_s < now_s:
                 make_query(q, seed)
@@ -95,14 +95,14 @@ def give_up(
     """
     w, heap, kept = workers.each[k], workers.members[k], 0
     for at in range(w.attached):
-        q = s[heap[at]]
+        q = s[heap[at].order]
         while q.state == WAITING and q.sent_s < now_s:
             if not room_to_lose(workers, 1):
                 return False
-            lose_with(k, heap[at], q.number - 1, q.sent_s, s, workers, tally)
+            lose_with(k, heap[at].order, q.number - 1, q.sent_s, s, workers, tally)
             make_query(q, seed)
     for at in range(w.attached):
-        q = s[heap[at]]
+        q = s[heap[at].order]
         if q.state == WAITING:
             send(q, ways[q.site, w.cluster], seed)
             heap[kept] = heap[at]
@@ -128,9 +128,9 @@ def attach_again(
     send(s[rest], ways[q.site, w.cluster], seed)
     q.before_s = s[rest].arrival_s
     for at in range(w.attached):
-        if heap[at] == i:
+        if heap[at].order == i:
             send(q, ways[q.site, w.cluster], seed)
-    heap[w.attached] = rest
+    heap[w.attached].order = rest
     rebuild(k, w.attached + 1, s, workers)
 
 
@@ -139,7 +139,7 @@ def detach(i: int, k: int, s: Streams, workers: Workers) -> None:
     """Take stream `i` out of worker `k`'s heap, if it is there."""
     w, heap = workers.each[k], workers.members[k]
     for at in range(w.attached):
-        if heap[at] == i:
+        if heap[at].order == i:
             heap[at] = heap[w.attached - 1]
             rebuild(k, w.attached - 1, s, workers)
             return
@@ -160,11 +160,12 @@ def withdraw(i: int, k: int, s: Streams, workers: Workers, tally: Tally) -> None
 
 @kernel(allocates=False)
 def rebuild(k: int, size: int, s: Streams, workers: Workers) -> None:
-    """Make worker `k`'s first `size` members a heap again."""
+    """Make worker `k`'s first `size` members a heap again, by when their queries arrive now."""
     w, heap = workers.each[k], workers.members[k]
-    w.attached = 0
-    for at in range(size):  # what is pushed stands at `at` still: pushes only move what is before it
-        w.attached = push(heap, at, heap[at], s)
+    w.attached = size
+    for at in range(size):  # what rises stands at `at` still: only what is before it moves
+        i = heap[at].order
+        rise(heap, at, s[i].arrival_s, i)
 
 
 @kernel(allocates=False)
@@ -177,7 +178,7 @@ def resend(
         if w.cluster != cluster:
             continue
         for j in range(w.attached):
-            q = s[workers.members[k, j]]
+            q = s[workers.members[k, j].order]
             if q.site == site and q.sent_s >= now_s:
                 send(q, ways[site, cluster], seed)
         rebuild(k, w.attached, s, workers)

@@ -1,19 +1,20 @@
-"""Messages between gateways and workers that are under way, by time of arrival: a heap in arrays."""
+"""Messages between gateways and workers that are under way, by time of arrival, then as they were sent."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgewise.arrays import Floats, Ints, Records, records
-from edgewise.core.compiled import kernel
+from edgewise.core.compiled import inner
 from edgewise.core.grant_rules import Told
+from edgewise.sim.heap import drop_first, rise
 
 ASK, GIVE_BACK, ANSWER, RENEWAL, ANSWERS = range(5)  # kinds of messages
 # place: the worker, or the cluster of all. qps: what is asked for, or the load of others.
 # first, last: what is told, in `Mail.told`. there, until: whose answers, in `Mail.there`.
 MESSAGE = np.dtype(
-    [("time_s", np.float64), ("qps", np.float64)]
-    + [(name, np.int64) for name in ("number", "kind", "site", "place", "stream", "refused")]
+    [("at_s", np.float64), ("qps", np.float64)]
+    + [(name, np.int64) for name in ("order", "kind", "site", "place", "stream", "refused")]
     + [(name, np.int64) for name in ("first", "last", "there", "until")]
 )
 COUNT, NUMBER, TOLD, THERE, RENEWALS, RENEWED, HEARING, ROW, AT = range(9)  # in `Mail.figures`
@@ -62,41 +63,18 @@ class Mail(NamedTuple):
         return more
 
 
-@kernel(allocates=False)
-def sooner(a: Any, b: Any) -> bool:
-    """Whether a message arrives before another; of two at one time, the one that was sent first."""
-    return bool(a.time_s < b.time_s or (a.time_s == b.time_s and a.number < b.number))
-
-
-@kernel(allocates=False)
-def post(x: Mail, time_s: float) -> int:
+@inner
+def post(x: Mail, at_s: float) -> int:
     """Put a message that arrives then into the heap, which has room; returns where it is to be written."""
-    at, number = x.figures[COUNT], x.figures[NUMBER]
-    while at > 0:
-        parent = (at - 1) // 2
-        if x.heap[parent].time_s <= time_s:  # which was sent before
-            break
-        x.heap[at] = x.heap[parent]
-        at = parent
-    x.heap[at].time_s, x.heap[at].number = time_s, number
-    x.figures[COUNT], x.figures[NUMBER] = x.figures[COUNT] + 1, number + 1
-    return int(at)
+    at = rise(x.heap, x.figures[COUNT], at_s, x.figures[NUMBER])
+    x.figures[COUNT] += 1
+    x.figures[NUMBER] += 1
+    return at
 
 
-@kernel(allocates=False)
+@inner
 def take(x: Mail) -> None:
     """Move the next message from the heap to `taken`."""
     x.taken[0] = x.heap[0]
-    size = x.figures[COUNT] - 1
-    x.figures[COUNT] = size
-    at, last = 0, x.heap[size]
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and sooner(x.heap[child + 1], x.heap[child]):
-            child += 1
-        if not sooner(x.heap[child], last):
-            break
-        x.heap[at] = x.heap[child]
-        at = child
-    if at != size:
-        x.heap[at] = last
+    x.figures[COUNT] -= 1
+    drop_first(x.heap, x.figures[COUNT])

@@ -18,7 +18,7 @@ from edgewise.core.compiled import kernel
 from edgewise.core.dispatch.state import Ways
 from edgewise.core.keyed import Purpose, exponential_of, normal_of, normal_pair_of, uniform_of
 from edgewise.core.world import LAWS
-from edgewise.sim.streams.arrivals import push, sift
+from edgewise.sim.heap import drop_first, rise, sink
 from edgewise.sim.streams.servers import may_begin, soonest
 from edgewise.sim.streams.telemetry import count_answers, delay_cell
 
@@ -64,6 +64,8 @@ HELD = _records(
     stream=np.int64, number=np.int64, sent_s=np.float64, arrival_s=np.float64, back_s=np.float64,
     slot=np.int64,
 )  # fmt: skip
+# A stream at a worker, by when its next query arrives there, then by its number, which `order` is.
+MEMBER = _records(at_s=np.float64, order=np.int64)
 # A query that was lost with a worker, of which its gateway has yet to hear; lost: how many were with it.
 LOST = _records(
     stream=np.int64, number=np.int64, sent_s=np.float64, worker=np.int64, lost=np.int64,
@@ -77,7 +79,7 @@ class Workers(NamedTuple):
     """Truth about W workers.
 
     each: (W,) WORKER. servers: (W, most servers) SERVER. batch: (W, largest batch) HELD.
-    members: (W, room) streams with a query on its way or waiting, a heap by arrival.
+    members: (W, room) MEMBER, streams with a query on its way or waiting; a heap.
     histogram: (W, bins) sojourns of this telemetry period.
     sojourn_s: (W, most servers, largest batch) of the queries that are not counted yet: a batch is worked
         out when it starts, and nobody can measure its answers before it ends.
@@ -87,7 +89,7 @@ class Workers(NamedTuple):
     each: Any
     servers: Any
     batch: Any
-    members: Ints
+    members: Any
     histogram: Ints
     sojourn_s: Floats
     lost: Any
@@ -193,12 +195,12 @@ def send(q: Any, way: Any, seed: np.uint64) -> float:
 
 
 @kernel(allocates=False)
-def hold(w: Any, servers: Any, s: Streams, batch: Any, heap: Ints, ways: Ways, seed: np.uint64) -> None:
+def hold(w: Any, servers: Any, s: Streams, batch: Any, heap: Any, ways: Ways, seed: np.uint64) -> None:
     """Take the query that arrived first into worker `w`'s batch, and send its stream's next one.
 
     A request that could not begin by its deadline is dropped.
     """
-    i = heap[0]
+    i = heap[0].order
     q, h = s[i], batch[w.held]
     if q.size_bytes >= 0.0 or may_begin(q, w, servers):
         h.stream = i
@@ -211,17 +213,18 @@ def hold(w: Any, servers: Any, s: Streams, batch: Any, heap: Ints, ways: Ways, s
 
 
 @kernel(allocates=False)
-def go_on(w: Any, heap: Ints, s: Streams, ways: Ways, seed: np.uint64) -> None:
+def go_on(w: Any, heap: Any, s: Streams, ways: Ways, seed: np.uint64) -> None:
     """The stream whose query came first to worker `w` sends its next one."""
-    q = s[heap[0]]
+    i = heap[0].order
+    q = s[i]
     q.before_s = q.arrival_s
     make_query(q, seed)
     if q.state == WAITING:
         send(q, ways[q.site, w.cluster], seed)
+        sink(heap, w.attached, q.arrival_s, i)
     else:
         w.attached -= 1
-        heap[0] = heap[w.attached]
-    sift(heap, w.attached, s)
+        drop_first(heap, w.attached)
 
 
 @kernel(allocates=False)
@@ -287,11 +290,12 @@ def arrive_dead(
 ) -> bool:
     """What comes to worker `k`, which is dead, before `until_s` is lost; as `advance_worker` returns."""
     w, heap = workers.each[k], workers.members[k]
-    while w.attached > 0 and s[heap[0]].arrival_s < until_s:
+    while w.attached > 0 and heap[0].at_s < until_s:
         if not room_to_lose(workers, 1):
             return False
-        q = s[heap[0]]
-        lose_with(k, heap[0], q.number - 1, q.sent_s, s, workers, tally)
+        i = heap[0].order
+        q = s[i]
+        lose_with(k, i, q.number - 1, q.sent_s, s, workers, tally)
         go_on(w, heap, s, ways, seed)
     return True
 
@@ -325,7 +329,7 @@ def advance_worker(
         return arrive_dead(k, until_s, s, workers, ways, seed, tally)
     while True:
         if w.held == 0:
-            if w.attached == 0 or s[heap[0]].arrival_s >= until_s:
+            if w.attached == 0 or heap[0].at_s >= until_s:
                 return True
             hold(w, servers, s, batch, heap, ways, seed)
             if w.held == 0:
@@ -334,7 +338,7 @@ def advance_worker(
         free = servers[first].free_s
         start = max(free, batch[0].arrival_s + w.timeout_s)
         while w.held < w.max_batch and w.attached > 0:
-            arrival = s[heap[0]].arrival_s
+            arrival = heap[0].at_s
             if arrival > start or arrival >= until_s:
                 break
             hold(w, servers, s, batch, heap, ways, seed)
@@ -384,5 +388,6 @@ def attach(
             return k
         if drop_until(s, i, now_s[k], REJECTED, seed, tally):
             send(s[i], ways[s[i].site, w.cluster], seed)
-            w.attached = push(workers.members[worker[k]], w.attached, i, s)
+            rise(workers.members[worker[k]], w.attached, s[i].arrival_s, i)
+            w.attached += 1
     return streams.size

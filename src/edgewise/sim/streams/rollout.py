@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise import policies
-from edgewise.arrays import Bools, Floats, Ints
+from edgewise.arrays import Bools, Floats, Ints, records
 from edgewise.core.compiled import kernel
 from edgewise.core.dispatch.policy import CLOSE, OPEN, Batch, ScorePolicy, assess, compiled, play
 from edgewise.core.dispatch.state import State, Weights, state_of, way_arrays
@@ -40,7 +40,7 @@ from edgewise.errors import RunError
 from edgewise.model.scenario import Scenario
 from edgewise.policies.dispatch.meta import ALL
 from edgewise.sim.streams import queues as kernels, tables
-from edgewise.sim.streams.queues import NETWORK, STREAM, WAITING, make_query
+from edgewise.sim.streams.queues import MEMBER, NETWORK, STREAM, WAITING, make_query
 from edgewise.workloads.generate import generate_streams
 
 
@@ -145,7 +145,7 @@ class Rollout:
         where = worker[chosen]
         workers = tables.worker_arrays(world)
         room = int(np.bincount(where, minlength=1).max(initial=1))
-        workers = workers._replace(members=np.zeros((world.workers, room), dtype=np.int64))
+        workers = workers._replace(members=records((world.workers, room), MEMBER))
         streams = self._streams(piece, chosen, where)
         tally = tables.new_tally(piece.lasts_s, piece.at_s + piece.lasts_s + 1.0, ())
         from_s = np.full(chosen.size, piece.at_s)

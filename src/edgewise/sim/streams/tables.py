@@ -19,7 +19,7 @@ from edgewise.core.sojourns import DELAY_BINS
 from edgewise.core.world import World
 from edgewise.model.topology import Change, NodeChange
 from edgewise.model.work import Stream
-from edgewise.sim.streams.queues import HELD, LOST, SERVER, STREAM, WORKER, Streams, Tally, Workers
+from edgewise.sim.streams.queues import HELD, LOST, MEMBER, SERVER, STREAM, WORKER, Streams, Tally, Workers
 from edgewise.sim.streams.telemetry import CELL_ENDS_S, DELAY_CELLS
 
 ROOM = 16  # streams a worker's heap has room for at first
@@ -61,7 +61,7 @@ def worker_arrays(world: World) -> Workers:
         each=each,
         servers=_zeros((count, servers), SERVER),
         batch=_zeros((count, largest), HELD),
-        members=np.zeros((count, ROOM), dtype=np.int64),
+        members=_zeros((count, ROOM), MEMBER),
         histogram=np.zeros((count, DELAY_BINS), dtype=np.int64),
         sojourn_s=np.zeros((count, servers, largest)),
         lost=_zeros(max(ROOM, largest), LOST),
@@ -71,7 +71,10 @@ def worker_arrays(world: World) -> Workers:
 
 def with_more_room(workers: Workers) -> Workers:
     """The same workers, with heaps for twice as many streams."""
-    return workers._replace(members=np.concatenate([workers.members, np.zeros_like(workers.members)], axis=1))
+    count, room = workers.members.shape
+    members = _zeros((count, 2 * room), MEMBER)
+    members[:, :room] = workers.members
+    return workers._replace(members=members)
 
 
 def with_more_lost(workers: Workers, room: int = 0) -> Workers:

@@ -79,7 +79,7 @@ def waiting_at(now_s: float, s: Streams, workers: Workers) -> Floats:
         w = workers.each[k]
         waiting = float(w.held)
         for j in range(w.attached):
-            q = s[workers.members[k, j]]
+            q = s[workers.members[k, j].order]
             late = now_s - q.arrival_s
             if late >= 0.0:  # only a stream's oldest query is held: count those behind it by rate
                 behind = min(late, q.close_s - q.sent_s) * q.rate_qps
