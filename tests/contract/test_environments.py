@@ -15,9 +15,9 @@ from edgewise.learn.games import PlaceGame, SplitGame
 from edgewise.learn.joint import AgentsEnv, BatchEnv, JointEnv
 from edgewise.policies.dispatch.meta import PAPER
 from edgewise.policies.place.baselines import EqualShares
-from edgewise.sim.pipelines import simulate_streaming
+from edgewise.sim.parts.graphs import simulate_split
+from edgewise.sim.parts.pipelines import simulate_streaming
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
-from edgewise.sim.stations.split import simulate_split
 from edgewise.workloads.pipelines import pipelines_of
 from small_games import GAMES, JOBS
 

@@ -22,13 +22,14 @@ from edgewise.policies.orchestrate.shadow import GreedyShadow
 from edgewise.policies.requests.gsp import ShadowDispatch
 from edgewise.policies.split import QueryClass, ServerChoice, build_program, split_policy
 from edgewise.policies.split.layout import Layout, layout_program
-from edgewise.sim.pipelines import simulate_streaming
+from edgewise.sim.parts.graphs import simulate_split
+from edgewise.sim.parts.outcomes import SplitRun
+from edgewise.sim.parts.pipelines import simulate_streaming
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.slots.defer import simulate as simulate_deferral
 from edgewise.sim.slots.replicas import ReplicaWorlds, ServiceOutcome, simulate as simulate_replicas
 from edgewise.sim.stations.engine import GraphEngine
 from edgewise.sim.stations.network import Station, StationNetwork
-from edgewise.sim.stations.split import SplitRun, simulate_split
 from edgewise.testing import queue_scenario
 from edgewise.workloads.deferrable import PAPER, generate
 from edgewise.workloads.pipelines import pipelines_of

@@ -7,7 +7,7 @@ SCRIPT = """
 import json
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import QueryClass, build_program, split_policy
-from edgewise.sim.stations.split import simulate_split
+from edgewise.sim.parts.graphs import simulate_split
 names = ["root", "a", "b", "c", "sink"]
 tasks = tuple(Task(n, w) for n, w in zip(names, (1e9, 8e9, 1e10, 5e9, 1e9)))
 edges = tuple(Edge(*p, 4e6) for n in "abc" for p in (("root", n), (n, "sink")))

@@ -12,7 +12,7 @@ from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.pipelines import session as live
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.meta import MetaStore, TaskStatus
-from edgewise.sim import pipelines as simulated
+from edgewise.sim.parts import pipelines as simulated
 from edgewise.testing.driven import plain
 from edgewise.workloads.pipelines import pipelines_of
 from waiting import IN_FILES, wait_until

@@ -37,8 +37,7 @@ from edgewise.runtime.protocol.messages import (
     encode_response,
 )
 from edgewise.runtime.worker.pieces import Cut, Part
-from edgewise.sim.parts.graphs import GraphsPart
-from edgewise.sim.stations.split import SplitWorld
+from edgewise.sim.parts.graphs import GraphsPart, SplitWorld
 
 POWER_OPS, RATE_QPS, QUERIES, SEED, SERVERS = 1e9, 1.0, 60, 7, 2
 CHECK_S, TIMEOUT_S = 0.1, 0.25  # a gateway asks whether servers are ready, and waits for an answer

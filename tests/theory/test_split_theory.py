@@ -8,7 +8,7 @@ import pytest
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import QueryClass, build_program, contract, optimise, split_policy
 from edgewise.profiling.dags import light_file, task_graph
-from edgewise.sim.stations.split import simulate_split
+from edgewise.sim.parts.graphs import simulate_split
 from edgewise.workloads.queries import poisson_queries
 
 POWER_OPS = 1e9

@@ -57,11 +57,11 @@ def test_a_pipeline_is_not_called_as_a_job_is():
     one = (
         "model/pipelines",
         "workloads/pipelines",
-        "sim/pipelines",
+        "sim/parts/pipelines",
         "core/place",
         "runtime/pipelines",
         "runtime/testbeds",
-        "sim/stations/frames",
+        "sim/parts/frames",
     )
     found = names_in("policies/place", *one)
     assert [path for path, names in found.items() if names & {"job", "jobs"}] == []

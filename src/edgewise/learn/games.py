@@ -41,10 +41,10 @@ from edgewise.policies.place.baselines import EqualShares
 from edgewise.policies.place.flows import Assigned
 from edgewise.policies.place.speeds import Speeds
 from edgewise.policies.requests.features import changes_possible, local_state, node_state
-from edgewise.sim.pipelines import PipelineWorld
+from edgewise.sim.parts.graphs import SplitWorld
+from edgewise.sim.parts.pipelines import PipelineWorld
 from edgewise.sim.slots.defer import DeferralWorlds
 from edgewise.sim.slots.replicas import ReplicaWorlds
-from edgewise.sim.stations.split import SplitWorld
 from edgewise.splitting import splitting
 from edgewise.workloads.deferrable import PAPER, generate
 from edgewise.workloads.pipelines import pipelines_of

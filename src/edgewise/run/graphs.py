@@ -19,8 +19,9 @@ from edgewise.policies.split.forecast import predicted_s
 from edgewise.policies.split.policy import POLICIES
 from edgewise.run.shared import Joined, RunContext
 from edgewise.run.tables import Columns, Make, Tables, window
-from edgewise.sim.parts.graphs import GraphsPart, shared_network
-from edgewise.sim.stations.split import SplitRun, SplitWorld
+from edgewise.sim.parts.graph_networks import shared_network
+from edgewise.sim.parts.graphs import GraphsPart, SplitWorld
+from edgewise.sim.parts.outcomes import SplitRun
 from edgewise.splitting import GraphsToRun, splitting
 from edgewise.workloads.queries import query_count
 

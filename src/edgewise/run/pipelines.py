@@ -13,8 +13,8 @@ from edgewise.model.scenario import Scenario
 from edgewise.run.shared import Joined, RunContext
 from edgewise.run.tables import Tables, window
 from edgewise.sim.images import NodeImages
-from edgewise.sim.parts.pipelines import PipelinesPart
-from edgewise.sim.pipelines import PipelineRecord, PipelineRun, PipelineWorld
+from edgewise.sim.parts.outcomes import PipelineRecord, PipelineRun
+from edgewise.sim.parts.pipelines import PipelinesPart, PipelineWorld
 from edgewise.workloads.pipelines import pipelines_of
 
 if TYPE_CHECKING:

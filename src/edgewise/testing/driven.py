@@ -19,9 +19,9 @@ from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.registry import METHODS, load
 from edgewise.policies.split import QueryClass, build_program
 from edgewise.policies.split.layout import joined, layout_program
-from edgewise.sim.pipelines import simulate_streaming
+from edgewise.sim.parts.graphs import simulate_split
+from edgewise.sim.parts.pipelines import simulate_streaming
 from edgewise.sim.slots import defer, replicas
-from edgewise.sim.stations.split import simulate_split
 from edgewise.workloads.deferrable import PAPER, generate
 from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.services import simulated_services

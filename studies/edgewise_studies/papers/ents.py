@@ -24,7 +24,7 @@ from edgewise.policies.place.baselines import Otfs
 from edgewise.policies.place.exact import optimum
 from edgewise.report.statistics import compare
 from edgewise.seeds import VALIDATION
-from edgewise.sim.pipelines import simulate_streaming
+from edgewise.sim.parts.pipelines import simulate_streaming
 from edgewise.workloads import pipelines as workload
 from edgewise.workloads.pipelines import pipelines_of
 from edgewise_studies.claims import Criterion, Finding, at_least, at_most, better_by, compared, measured

@@ -20,7 +20,7 @@ from edgewise.policies.split.policy import split_policy
 from edgewise.profiling.dags import light_file, task_graph
 from edgewise.profiling.graphs import gpt2
 from edgewise.seeds import VALIDATION
-from edgewise.sim.stations.split import simulate_split, tune_share
+from edgewise.sim.parts.graphs import simulate_split, tune_share
 from edgewise_studies.claims import at_least, at_most, exact, measured, within
 from edgewise_studies.frozen import setting_text
 from edgewise_studies.papers.nona_figures import link_figure, load_figure

@@ -17,7 +17,7 @@ from edgewise.policies.split import (
 )
 from edgewise.policies.split.optimum import levels
 from edgewise.policies.split.program import ServerChoice
-from edgewise.sim.stations.split import simulate_split, tune_share
+from edgewise.sim.parts.graphs import simulate_split, tune_share
 from split_graphs import fan, ledger_of, placed
 
 

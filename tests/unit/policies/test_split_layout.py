@@ -14,7 +14,7 @@ from edgewise.policies.split import QueryClass, ServerChoice, build_program, opt
 from edgewise.policies.split.layout import Layout, joined, layout_program
 from edgewise.policies.split.layout_optimum import _Arrays, optimise_layout, renew_layout
 from edgewise.policies.split.policy import LayoutSplit
-from edgewise.sim.stations.split import simulate_split
+from edgewise.sim.parts.graphs import simulate_split
 from split_graphs import fan
 
 THREE = Layout(

@@ -25,8 +25,8 @@ from edgewise.report.use import USE, delays_of, use_of
 from edgewise.run import result
 from edgewise.run.graphs import graphs_to_run
 from edgewise.sim.links.wires import LOOKS
-from edgewise.sim.pipelines import simulate_streaming
-from edgewise.sim.stations.split import simulate_split
+from edgewise.sim.parts.graphs import simulate_split
+from edgewise.sim.parts.pipelines import simulate_streaming
 from edgewise.sim.streams.telemetry import CELL_ENDS_S, delay_cell
 from edgewise.workloads.deferrable import jobs_apart, jobs_of, left_over_cores
 from edgewise.workloads.pipelines import pipelines_of

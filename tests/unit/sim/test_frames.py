@@ -5,7 +5,7 @@ import pytest
 from edgewise import policies
 from edgewise.core.keyed import Key
 from edgewise.core.place import arrays_of, throughput
-from edgewise.sim.stations.frames import simulate_frames
+from edgewise.sim.parts.frames import simulate_frames
 from streaming_example import (
     edge_network,
     example_job,

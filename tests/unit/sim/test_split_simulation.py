@@ -14,7 +14,7 @@ from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import NAMES, QueryClass, build_program, optimise, split_policy
 from edgewise.policies.split.layout import joined, layout_program
 from edgewise.policies.split.program import server_wait_s, servers_wait_s, task_wait_s
-from edgewise.sim.stations.split import simulate_split
+from edgewise.sim.parts.graphs import simulate_split
 from edgewise.workloads.queries import poisson_queries
 from own_split import Halves
 from split_graphs import fan

@@ -16,7 +16,7 @@ from edgewise.model.pipelines import Network, Pipeline, network_of
 from edgewise.policies.place.baselines import Balanced, LeastRequested, Otfa, Otfs, TaskPartition
 from edgewise.policies.place.exact import optimum
 from edgewise.policies.place.joint import Joint
-from edgewise.sim.pipelines import simulate_streaming
+from edgewise.sim.parts.pipelines import simulate_streaming
 from edgewise.workloads.pipelines import pipelines_of, recognition_graph
 from streaming_example import (
     edge_network,

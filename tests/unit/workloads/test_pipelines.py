@@ -19,7 +19,7 @@ from edgewise.model.grammar.pipelines import PipelineSpec
 from edgewise.model.pipelines import Pipeline, network_of, pipeline_of
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Task, TaskGraph
-from edgewise.sim.pipelines import simulate_streaming
+from edgewise.sim.parts.pipelines import simulate_streaming
 from edgewise.workloads.pipeline_profiler import TaskProfile, profile_pipeline, profiled
 from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.task_code import task_functions

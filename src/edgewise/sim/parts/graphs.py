@@ -1,28 +1,254 @@
-"""Queries of split models in a joint run.
+"""Queries of split models: DAGs split over servers that share links, simulated query by query.
 
-`SplitWorld` knows servers and links, `SplitCore` places queries. Servers hold their part of nodes for life,
-so queries ask nothing of the plane. What a dead server had goes elsewhere, whole, once the scheduler has
-heard of it; until then it waits there, and is begun anew where the server is up again before. A link between
-clusters that runs over cables is part of the links that all kinds of work share; any other is its queries'
-own.
+Every task is placed when its query arrives, by a split policy. A server takes, of the tasks that wait for it,
+one of the query that arrived first, whatever the policy; a query that stays whole so runs through. Links
+send messages in the order in which they come. `SplitCore` decides, as it does live; a policy that ships is
+asked in compiled code (`sim.stations.split`), any other in Python.
+
+In a joint run servers hold their part of nodes for life, so queries ask nothing of the plane. What a dead
+server had goes elsewhere, whole, once the scheduler has heard of it; until then it waits there, and is begun
+anew where the server is up again before. A link between clusters that runs over cables is part of the links
+that all kinds of work share; any other is its queries' own.
 """
 
 import math
 from collections import deque
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.split.core import ServerChanged
-from edgewise.model.topology import Topology
+from edgewise.core.split import SplitPolicy, SplitView, closed
+from edgewise.core.split.core import (
+    MakePlan,
+    PlanMade,
+    QueryArrived,
+    QueryLost,
+    RunQuery,
+    ServerChanged,
+    ServersTold,
+    SplitCommand,
+    SplitCore,
+    TasksGivenUp,
+)
+from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.policies.split.layout import LayoutProgram, layout_of
-from edgewise.policies.split.program import SplitProgram
+from edgewise.policies.split.policy import ShippedSplit, split_policy
+from edgewise.policies.split.program import ServerChoice, SplitProgram
 from edgewise.sim.links.wires import Wires
+from edgewise.sim.parts.graph_networks import network_of
+from edgewise.sim.parts.outcomes import SplitRun
 from edgewise.sim.parts.part import Bystander, Rank, StartTimes
-from edgewise.sim.stations.leaving import LostQueries
-from edgewise.sim.stations.network import StationNetwork
-from edgewise.sim.stations.split import SplitWorld, network_of
+from edgewise.sim.stations import state as k
+from edgewise.sim.stations.engine import GraphEngine
+from edgewise.sim.stations.leaving import begin_anew, leave, left_of, queries_at
+from edgewise.sim.stations.network import GraphClass, StationNetwork
+from edgewise.sim.stations.split import (
+    SplitMemory,
+    advance_hearing,
+    advance_splitting,
+    latest_news,
+    new_news,
+)
+from edgewise.sim.stations.state import DONE, GraphTables, StationWorld
+from edgewise.workloads.queries import poisson_queries
+
+
+class SplitWorld:
+    """Poisson queries on their way through servers and links, of which every one is placed when it arrives.
+
+    Args:
+        program: classes, servers and links.
+        queries: how many are sent.
+        seed: of them.
+        core: places them; where its policy has `compiled`, in compiled code.
+        telemetry: how news of the servers come; None: all is known at once.
+        network: servers and links, where they are not just those of the program.
+    """
+
+    def __init__(
+        self,
+        program: SplitProgram | LayoutProgram,
+        queries: int,
+        seed: int,
+        core: SplitCore,
+        telemetry: TelemetrySpec | None = None,
+        network: StationNetwork | None = None,
+    ) -> None:
+        graphs = [closed(job.graph) for job in program.classes]
+        classes = [
+            GraphClass(graph, routes={(e.source, e.target): [] for e in graph.edges if e.size_bytes == 0})
+            for graph in graphs
+        ]
+        self.core, self.servers = core, len(program.server_ops)
+        self.sent_s, self.jobs = poisson_queries([job.rate_qps for job in program.classes], queries, seed)
+        self._news = new_news(self.servers, telemetry)
+        network = network or network_of(layout_of(program))
+        self.engine = GraphEngine(network, classes, self.sent_s, self.jobs, loop=self._loop, seed=seed)
+
+    @property
+    def _compiled(self) -> bool:
+        """Whether decisions are made in compiled code, which does not ask what is up."""
+        policy = self.core.policy
+        own = getattr(policy.decide, "__func__", None) is not ShippedSplit.decide  # says more than its arrays
+        return not own and isinstance(policy, ShippedSplit) and bool(self.core.up.all())
+
+    def _loop(self, plan: GraphTables, world: StationWorld, until_s: float) -> int:
+        policy: Any = self.core.policy
+        if self._compiled:
+            memory = SplitMemory(policy.compiled, self.core.state, self._news)
+            return advance_splitting(plan, world, until_s, memory)
+        return advance_hearing(plan, world, until_s, self._news)
+
+    def run(self, until_s: float = math.inf) -> None:
+        """Place every query that comes until then."""
+        while not self.advance(until_s):
+            self.place()
+
+    def advance(self, until_s: float = math.inf) -> bool:
+        """On to the next query that waits to be placed; whether it is time, or all are done, instead."""
+        while not self.engine.advance(until_s):
+            if not self._compiled:
+                self._tell()
+                return False
+            self._carry_out([self.core.plan_wanted()])
+        return True
+
+    def _tell(self) -> None:
+        row = latest_news(self.engine.world, self._news)
+        if row >= 0:
+            counts = self._news.worked_s[row].copy(), self._news.served[row].copy()
+            self.core.handle(ServersTold(self.engine.now_s, *counts))
+
+    @property
+    def query(self) -> int:
+        """The number of the one that waits; 0 where none does."""
+        return self.engine.pending or 0
+
+    @property
+    def view(self) -> SplitView:
+        """Of the query that waits."""
+        return self.core.view(self.query, int(self.jobs[self.query]))
+
+    @property
+    def waited_s(self) -> float:
+        """What all queries together have waited for their ends so far."""
+        ends_s = np.fmin(self.engine.queries.done_s, self.engine.now_s)
+        return float(np.maximum(ends_s - self.sent_s, 0.0).sum())
+
+    def place(self) -> None:
+        """The query that waits, as the core says."""
+        view = self.view
+        self._carry_out(self.core.handle(QueryArrived(self.engine.now_s, view.query, view.job)))
+
+    def outcome(self) -> SplitRun:
+        """What became of the queries; nan for one that has not ended."""
+        busy = self.engine.tallies()["busy_s"] / self.engine.now_s
+        queries = self.engine.queries
+        time_s = np.where(queries.outcome == DONE, queries.done_s, np.nan) - self.sent_s
+        return SplitRun(
+            self.jobs, time_s, float(busy[self.servers :].max()), float(busy[: self.servers].mean())
+        )
+
+    def _carry_out(self, commands: Sequence[SplitCommand]) -> None:
+        for command in commands:
+            match command:
+                case RunQuery(_, servers):
+                    self.engine.place(servers)
+                case MakePlan(rates_qps):
+                    self.core.handle(PlanMade(self.engine.now_s, rates_qps, self._plan(rates_qps)))
+
+    def _plan(self, rates_qps: Floats) -> SplitPolicy | None:
+        policy: Any = self.core.policy
+        if self.core.guard is None:
+            return cast(SplitPolicy | None, policy.renewed(rates_qps))
+        return self.core.guard.ask(lambda: policy.renewed(rates_qps), lambda: None, questions=None)
+
+
+def simulate_split(
+    policy: SplitPolicy,
+    program: SplitProgram | LayoutProgram,
+    queries: int,
+    seed: int,
+    telemetry: TelemetrySpec | None = None,
+) -> SplitRun:
+    """Send Poisson queries of the program's classes through its servers and links.
+
+    Args:
+        telemetry: how news of the servers come, and then plans follow the rates, as live; None: as published,
+            the policy knows at once how far each server is, and its plan stays.
+
+    Raises:
+        PolicyError: the policy places a task nowhere.
+    """
+    core = SplitCore(program, policy, seed, follows=telemetry is not None)
+    world = SplitWorld(program, queries, seed, core, telemetry)
+    world.run()
+    return world.outcome()
+
+
+SHARES = (0.0, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
+
+
+def tune_share(
+    program: SplitProgram,
+    queries: int,
+    seeds: Sequence[int],
+    shares: Sequence[float] = SHARES,
+    rule: ServerChoice = ServerChoice.LEAST_LOADED,
+) -> float:
+    """The share of `nona-free` with the smallest simulated mean; seeds must not be those of a test.
+
+    With a share of 0 every query stays whole on one server, so what is chosen is no worse than that.
+    """
+    means, program = [], program.with_queues()  # enumerated once
+    for share in shares:
+        policy = split_policy("nona-free", program, rule, share=share)
+        runs = [simulate_split(policy, program, queries, seed).settled() for seed in seeds]
+        means.append(float(np.mean([run.time_s.mean() for run in runs])))
+    return shares[int(np.argmin(means))]
+
+
+class LostQueries:
+    """What becomes of the queries of servers that are down.
+
+    Args:
+        world: of the servers.
+    Attributes:
+        lost: servers that have lost each query so far, by its number.
+    """
+
+    def __init__(self, world: SplitWorld) -> None:
+        self.world, self.lost = world, dict[int, tuple[int, ...]]()
+
+    def heard(self, server: int) -> None:
+        """A server is known to be down: what it has, or was to do yet, goes elsewhere; the oldest first.
+
+        All before now has happened.
+        """
+        engine, core = self.world.engine, self.world.core
+        if engine.world.stations[server].mode == k.UP:  # it is back, and has begun anew what it had
+            return
+        for flight in queries_at(engine.world, engine.plan, server):
+            query, left = int(engine.world.flights[flight].query), left_of(engine.world, engine.plan, flight)
+            self.lost[query] = lost = (*self.lost.get(query, ()), server)
+            leave(engine.world, flight)
+            gone = [each for each in left if not each.runs]  # what runs out counts as served in the end
+            where, work = np.array([each.station for each in gone]), np.array([each.work for each in gone])
+            core.handle(TasksGivenUp(engine.now_s, where, work))
+            for command in core.handle(QueryLost(engine.now_s, query, int(self.world.jobs[query]), lost)):
+                if isinstance(command, RunQuery):
+                    self._run(flight, command.servers)
+                else:
+                    engine.queries.outcome[query], engine.queries.done_s[query] = k.LOST, engine.now_s
+
+    def _run(self, flight: int, servers: Ints) -> None:
+        engine = self.world.engine
+        if engine.world.clock[0].flights == engine.world.flights.size:
+            engine.enlarge("flights")
+        begin_anew(engine.world, engine.plan, flight, servers)
+        self.world.run(engine.now_s)
 
 
 class GraphsPart(Bystander):
@@ -129,51 +355,3 @@ class GraphsPart(Bystander):
         for item, station, size_bits in zip(*(column.tolist() for column in found), strict=True):
             self._wire.send(self._route[station], now_s, size_bits, item)
         return self._before_s()
-
-
-def shared_network(
-    program: SplitProgram | LayoutProgram, topology: Topology, wires: Wires
-) -> tuple[StationNetwork, dict[str, int]]:
-    """Servers and links of a program, and which stations stand for routes over links that others use too.
-
-    A link over cables is two stations, one from its first cluster to its second, and one back.
-    """
-    layout, alone = layout_of(program), isinstance(program, SplitProgram)
-    network, clusters = network_of(layout), {node.cluster for node in topology.nodes if node.speed_ops > 0}
-    joined = [link for link in topology.links if not alone or clusters.issuperset(link.ends)]
-    links = {"link" if alone else "-".join(link.ends): link for link in joined}
-    ends = {name: links[name].ends for name in layout.links}
-    wired = {name: ends[name] for name in ends if links[name].over}
-    stations = []
-    for link in network.links:
-        own = replace(link, discipline="ps") if wires.sharing == "ps" else link
-        stations += [replace(link, name=new) for new in _both(link.name)] if link.name in wired else [own]
-    groups = {f"{g.name}.{i}": g.name for g in layout.groups for i in range(g.servers)}
-    routes = {
-        (one, other): _directed(next(iter(ends.values()))[0] if alone else groups[one], route, ends, wired)
-        for (one, other), route in network.routes.items()
-    }
-    between = wires.routes.between
-    found = {
-        new: between[pair]
-        for name, (a, b) in wired.items()
-        for new, pair in zip(_both(name), ((a, b), (b, a)), strict=True)
-    }
-    return StationNetwork(network.nodes, stations, routes), found
-
-
-def _both(name: str) -> tuple[str, str]:
-    """A link there, and back."""
-    return name, f"{name} back"
-
-
-def _directed(
-    at: str, route: Sequence[str], ends: Mapping[str, tuple[str, str]], wired: Container[str]
-) -> list[str]:
-    """The stations of a route that begins in cluster `at`; a route may be listed from its other end."""
-    found = []
-    for name in route if not route or at in ends[route[0]] else reversed(route):
-        back = at != ends[name][0]
-        at = ends[name][not back]
-        found.append(_both(name)[back and name in wired])
-    return found

@@ -10,51 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Ints
-from edgewise.core.split.core import QueryLost, RunQuery, TasksGivenUp
 from edgewise.sim.stations import state as k
 from edgewise.sim.stations.items import account, discard
-from edgewise.sim.stations.split import SplitWorld
-
-
-class LostQueries:
-    """What becomes of the queries of servers that are down.
-
-    Args:
-        world: of the servers.
-    Attributes:
-        lost: servers that have lost each query so far, by its number.
-    """
-
-    def __init__(self, world: SplitWorld) -> None:
-        self.world, self.lost = world, dict[int, tuple[int, ...]]()
-
-    def heard(self, server: int) -> None:
-        """A server is known to be down: what it has, or was to do yet, goes elsewhere; the oldest first.
-
-        All before now has happened.
-        """
-        engine, core = self.world.engine, self.world.core
-        if engine.world.stations[server].mode == k.UP:  # it is back, and has begun anew what it had
-            return
-        for flight in queries_at(engine.world, engine.plan, server):
-            query, left = int(engine.world.flights[flight].query), left_of(engine.world, engine.plan, flight)
-            self.lost[query] = lost = (*self.lost.get(query, ()), server)
-            leave(engine.world, flight)
-            gone = [each for each in left if not each.runs]  # what runs out counts as served in the end
-            where, work = np.array([each.station for each in gone]), np.array([each.work for each in gone])
-            core.handle(TasksGivenUp(engine.now_s, where, work))
-            for command in core.handle(QueryLost(engine.now_s, query, int(self.world.jobs[query]), lost)):
-                if isinstance(command, RunQuery):
-                    self._run(flight, command.servers)
-                else:
-                    engine.queries.outcome[query], engine.queries.done_s[query] = k.LOST, engine.now_s
-
-    def _run(self, flight: int, servers: Ints) -> None:
-        engine = self.world.engine
-        if engine.world.clock[0].flights == engine.world.flights.size:
-            engine.enlarge("flights")
-        begin_anew(engine.world, engine.plan, flight, servers)
-        self.world.run(engine.now_s)
 
 
 class Left(NamedTuple):
