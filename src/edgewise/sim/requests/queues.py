@@ -271,16 +271,19 @@ class ReplicaQueues:
         """Pull the layers that lack; the replica starts when all are there. A dead node pulls nothing."""
         if not self.run.down[server.station]:
             there_s = self._images.fetch(server.station - 1, self._layers(server.service), self.now_s)
-            self._start(server, there_s)
+            self._start_if_there(server, there_s)
 
     def _image_came(self, node: int, layers: Parts, there_s: float) -> None:
         """Some layers are there then, and replicas that waited for them alone start."""
         for server in self._on(node):
             if not server.up:
-                self._start(server, self._images.there_s(node, self._layers(server.service)))
+                self._start_if_there(server, self._images.there_s(node, self._layers(server.service)))
+
+    def _start_if_there(self, server: ReplicaServer, there_s: float) -> None:
+        """Once it is known when that is; of what comes over shared links it is not when that begins."""
+        if there_s < math.inf:
+            self._start(server, max(there_s, self.now_s))
 
     def _start(self, server: ReplicaServer, there_s: float) -> None:
-        if there_s < math.inf:
-            self.make_room(1)
-            start_s = max(there_s, self.now_s) + self.system.start_delay_s
-            compiled.start(self.run, server.row, start_s)
+        self.make_room(1)
+        compiled.start(self.run, server.row, there_s + self.system.start_delay_s)
