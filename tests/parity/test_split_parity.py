@@ -28,7 +28,7 @@ from edgewise.runtime.metrics import CollectorRegistry
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.store import Store
 from edgewise.runtime.worker.pieces import describe, write_split
-from edgewise.sim.stations import split as simulated
+from edgewise.sim.parts import graphs as simulated
 from edgewise.testing.driven import plain
 from split_models import branching
 

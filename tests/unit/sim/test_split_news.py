@@ -12,8 +12,8 @@ from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Task, TaskGraph
 from edgewise.policies.split import QueryClass, build_program, split_policy
+from edgewise.sim.parts import graphs as simulated
 from edgewise.sim.parts.graphs import simulate_split
-from edgewise.sim.stations import split as simulated
 from split_graphs import fan
 
 ONE = build_program([QueryClass(TaskGraph("one", (Task("t", 1e10),), ()), 1.0)], 2, 1e10, 1e9)  # 1 s each
