@@ -1,4 +1,4 @@
-"""What the page on pipelines shows, as its reader runs it, and the tutorial's own policy on a test bed."""
+"""What the page on pipelines shows, as its reader runs it, and the example of an own policy on a test bed."""
 
 import re
 from contextlib import chdir
@@ -16,9 +16,7 @@ SIMULATE = [code for code in PYTHON if "simulate_" in code]
 (PROFILE,) = (code for code in PYTHON if "profile_pipeline" in code)
 (CODE,) = (code for code in PYTHON if "job = [" in code)
 (TOWN,) = (text for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.S) if "pipelines:" in text)
-(TOY,) = re.findall(
-    r"`pipelines\.py`.*?```python\n(.*?)```", (DOCS / "tutorials/own-policy.md").read_text(), re.S
-)
+TOY = (DOCS.parent / "examples/03-every-decision/pipelines.py").read_text(encoding="utf-8")
 
 
 @pytest.fixture
