@@ -146,10 +146,12 @@ class System:
 def started(folder, scenario, **options):
     """A system whose processes all answer; it is stopped in the end."""
     system = System(folder, scenario, **options)
-    system.start()
-    asyncio.run(system.ready())
-    yield system
-    system.stop()
+    try:
+        system.start()
+        asyncio.run(system.ready())
+        yield system
+    finally:
+        system.stop()
 
 
 async def open_stream(client, **changes):
