@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -661,13 +660,11 @@ def test_a_second_policy_watches_and_starts_nothing(jobs):
     jobs.book.cancel(long.id)
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "own-policy.md"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "03-every-decision" / "jobs.py"
 
 
-def test_the_policy_of_the_tutorial_goes_through_simulate_compare_and_a_live_system(jobs, tmp_path):
-    (code,) = re.findall(r"^Jobs, `jobs.py`.*?```python\n(.*?)```", PAGE.read_text(), re.S | re.M)
-    (tmp_path / "jobs.py").write_text(code)
-    mine = f"{tmp_path / 'jobs.py'}:SmallFirst"
+def test_the_policy_of_the_examples_goes_through_simulate_compare_and_a_live_system(jobs, tmp_path):
+    mine = f"{EXAMPLE}:SmallFirst"
     for command in (
         f"simulate deferrable --policy defer={mine}",
         f"compare deferrable --policies defer={mine},fifo",

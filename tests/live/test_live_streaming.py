@@ -199,5 +199,5 @@ def _runs(pid):
 
 def test_without_root_the_message_says_what_to_do(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(RunError, match="needs root, and you are user 1000; use sudo, or --backend local"):
+    with pytest.raises(RunError, match="namespaces need root, and you are user 1000; use sudo, or --backend local"):
         open_backend("netns", network())

@@ -1,4 +1,4 @@
-"""The policies of docs/tutorials/own-policy.md, by file.py:Class: in simulation and live."""
+"""The policies of the examples, one of each decision, by file.py:Class: in simulation and live."""
 
 import asyncio
 import json
@@ -15,8 +15,7 @@ from edgewise.cli import app
 from edgewise.config import load_scenario
 from waiting import becomes
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tutorials" / "own-policy.md").read_text(encoding="utf-8")
-OWN = re.findall(r"`(\w+\.py)`[^\n]*:\n\n```python\n(.*?)```", PAGE, re.S)
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORT = "kais-demo --set duration_s=500"
 LINES = {  # by decision: the file, a scenario made short, and a shipped policy to compare with
     "dispatch": ("mine.py", "tiny --policies dispatch={}", "closest"),
@@ -32,9 +31,8 @@ LINES = {  # by decision: the file, a scenario made short, and a shipped policy 
 def toys(tmp_path_factory):
     """The policy of each decision, as one names it."""
     folder = tmp_path_factory.mktemp("toys")
-    codes = {name: code for name, code in OWN if name != "mine.py"} | {
-        "mine.py": re.search(r"```python\n(.*?)```", PAGE, re.S)[1]
-    }
+    where = {file: next(EXAMPLES.glob(f"*/{file}")) for file, *_ in LINES.values()}
+    codes = {file: path.read_text(encoding="utf-8") for file, path in where.items()}
     for name, code in codes.items():
         (folder / name).write_text(code)
     names = {name: re.search(r"^class (\w+)", code, re.M)[1] for name, code in codes.items()}
