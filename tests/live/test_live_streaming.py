@@ -199,5 +199,6 @@ def _runs(pid):
 
 def test_without_root_the_message_says_what_to_do(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(RunError, match="namespaces need root, and you are user 1000; use sudo, or --backend local"):
+    said = "namespaces need root, and you are user 1000; use sudo, or --backend local"
+    with pytest.raises(RunError, match=said):
         open_backend("netns", network())
