@@ -251,7 +251,7 @@ from edgewise import precompile
 fifo = precompile.parts()["deferral:fifo"]
 def theirs():
     import no_such_package
-precompile.parts = lambda: {"deferral:theirs": theirs, "deferral:fifo": fifo}
+precompile.parts = lambda: dict([("deferral:theirs", theirs), ("deferral:fifo", fifo)])
 print(*precompile.compile_parts(["deferral:theirs", "deferral:fifo"]))
 """
     (left_out,) = call(Path("/"), script)
