@@ -79,7 +79,7 @@ def _links(scenario: Scenario, seen: Lived) -> Columns:
     """What went over the links of ways between sites and clusters, window by window."""
     if scenario.sharing == "none" or not (windows := [each for each in seen.windows if each.sent]):
         return {}
-    routes, window_s = routes_of(scenario.topology), scenario.window_s
+    routes, window_s = routes_of(scenario.topology), seen.window_s
     ways = len(scenario.topology.sites) * len(scenario.topology.clusters)
     used = np.unique(routes.link[: 2 * ways])
     first_s = windows[0].start_s

@@ -104,7 +104,7 @@ def _stream_windows(scenario: Scenario, seen: "Lived") -> Columns:
     rows = [found[start_s] for start_s in starts]
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in ("active", *COUNTS)}
     counted = zip(*(columns[name] for name in ("ok", "failed", "rejected")), strict=True)
-    ends_s = [min(start_s + scenario.window_s, seen.until_s) - seen.since_s for start_s in starts]
+    ends_s = [min(start_s + seen.window_s, seen.until_s) - seen.since_s for start_s in starts]
     return columns | {
         "window": list(range(len(starts))),
         "start_s": [max(start_s - seen.since_s, 0.0) for start_s in starts],

@@ -85,6 +85,17 @@ def test_streams_windows_delays_and_holds_are_those_of_the_store(store, tmp_path
     assert row["success"] == pytest.approx(3 / 9)
 
 
+def test_a_run_that_is_shorter_than_a_window_has_the_end_of_the_one_that_it_began_in(store, tmp_path):
+    window_s = load_scenario("tiny").window_s
+    store.put(RUN, {"began_s": BEGAN_S, "ended_s": BEGAN_S + window_s})
+    store.put("policies since", dict.fromkeys(store.get("policies since"), BEGAN_S + 0.7 * window_s))
+    stream(store, 7, 0.75 * window_s, ok=1, answered=1)
+    counts = {"object-detection": [1, 1, 0, 1, 0, 0]}
+    store.note_windows([Window(BEGAN_S, "gateway-0", 1.0, "closest", counts, {}, (), {})])
+    (window,) = live_run(tmp_path / "state").windows.to_pylist()
+    assert (window["start_s"], window["end_s"]) == pytest.approx((0.0, 0.25 * window_s))
+
+
 def test_a_run_folder_is_written_that_reports_read_and_only_its_owner_may(store, tmp_path):
     stream(store, 7, 20.0, ok=3, worker=load_scenario("tiny").topology.workers[0].name)
     place = saved(tmp_path / "state")

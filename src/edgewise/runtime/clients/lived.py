@@ -33,6 +33,7 @@ class Lived:
         why: what it begins with.
         policies: by decision, who decides.
         streams: as `RecordStore.streams`, without those of split models.
+        window_s: how long gateways' windows are.
         requests: of services, and queries of split models.
         spans: who held what; what is held now ends at `until_s`.
         totals: what there is to hold.
@@ -45,6 +46,7 @@ class Lived:
     why: str
     policies: Mapping[str, str]
     streams: Sequence[dict[str, Any]]
+    window_s: float
     windows: Sequence[Window]
     requests: Sequence[Request]
     pipelines: Sequence[KeptPipeline]
@@ -102,6 +104,7 @@ def lived(
     spans = [*store.spans(since_s), *((at_s, until_s, what) for at_s, what in store.held())]
     return Lived(
         store.file.parent, since_s, max(until_s, since_s + 1e-3), why, _who(store), streams,
+        scenario.window_s,
         [each for each in store.windows(since_s - scenario.window_s) if each.start_s <= until_s],
         requests, pipelines, jobs, spans, store.totals(), store.node_changes(),
     )  # fmt: skip
