@@ -354,9 +354,7 @@ def test_an_unknown_task_is_refused_with_field_value_and_fix(model):
             assert "task: 'detektion': no worker implements the task; use score" in answer["error"]
             for task in (None, 7, [], {}, "x" * 300):
                 status, answer = await s.open(task=task)
-                assert (
-                    status == 400 and answer["error"].startswith("task: ") and "a text of" in answer["error"]
-                )
+                assert status == 400 and answer["error"].startswith("task: ") and "a text" in answer["error"]
             found = await s.client.request("POST", "/v2/models/detektion/infer", body=b"{}")
             assert (
                 found.status == 404 and "no worker implements 'detektion'; use score" in found.body.decode()

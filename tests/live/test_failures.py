@@ -282,7 +282,8 @@ def test_open_streams_are_bounded(model):
     async def scenario(system):
         await system.open()
         await system.open()
-        answer = await system.client.request("POST", "/v1/streams", body=b'{"task": "score"}')
+        needs = json.dumps({"task": "score", "rate_qps": 1, "size_bytes": 1, "deadline_s": 1}).encode()
+        answer = await system.client.request("POST", "/v1/streams", body=needs)
         assert answer.status == 429
 
     go(model, scenario, max_streams=2)

@@ -5,14 +5,18 @@ in `Needs`. What a type cannot say, as how long a text may be, is checked where 
 """
 
 import json
+import re
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from edgewise.errors import ProtocolError
+from edgewise.model.problems import nearest
 
 T = TypeVar("T")
+NAMES = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false",
+         "array": "a list", "object": "an object"}  # fmt: skip
 DATATYPES = ("BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16",
              "FP32", "FP64", "BYTES")  # fmt: skip
 # Said of a field, and checked by whoever reads tensors, whose errors say more.
@@ -275,7 +279,7 @@ def read(body: bytes, of: type[T]) -> T:
     try:
         return msgspec.convert(found, of)
     except msgspec.ValidationError as error:
-        raise _wrong(error) from None
+        raise ProtocolError(_said(error, found, of)) from None
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
@@ -295,3 +299,21 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes | memoryview) -> T:
 def _wrong(error: Exception) -> ProtocolError:
     what, _, where = str(error).partition(" - at `$.")
     return ProtocolError(f"{where.rstrip('`') or 'body'}: {what}")
+
+
+def _said(error: msgspec.ValidationError, found: Any, of: type[Any]) -> str:
+    """What is wrong with a body that was read: the field, what it holds, and what is needed there."""
+    what, _, where = str(error).partition(" - at `$")
+    where = where.strip("`.")
+    if not where and not isinstance(found, dict):
+        return f"body: {str(found)[:80]!r}; an object with {', '.join(of.__struct_fields__)} is needed"
+    if lacking := re.search(r"missing required field `(\w+)`", what):
+        return f"{where}.{lacking[1]}: is missing".lstrip(".")
+    if strange := re.search(r"unknown field `(.*)`", what):
+        return f"{where}.{strange[1]}: is not known; {nearest(strange[1], of.__struct_fields__)}".lstrip(".")
+    needed = re.match(r"Expected `(\w+)(?: \| \w+)*`(.*?)(?:, got `\w+`)?$", what)
+    if not where or needed is None:
+        return f"{where or 'body'}: {what}"
+    for key in re.findall(r"[^.\[\]]+", where):
+        found = found[int(key) if isinstance(found, list) else key]
+    return f"{where}: {json.dumps(found)[:80]}; {NAMES.get(needed[1], needed[1])}{needed[2]} is needed"
