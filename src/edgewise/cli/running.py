@@ -276,7 +276,7 @@ def clean(
     everything: Annotated[bool, typer.Option("--all", help="Also those whose maker still runs.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove namespaces that a killed run, or a system that is gone, has left, with all that is in them."""
+    """Remove namespaces that a killed run or system has left, with all that is in them."""
     from edgewise.runtime.backends import holders
     from edgewise.runtime.controller.nursery import is_running
     from edgewise.runtime.testbeds import netns, spaces

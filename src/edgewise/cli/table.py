@@ -122,7 +122,9 @@ PANELS: dict[str, dict[str, Verb]] = {
             "running",
             "Run pipelines or a split model here for a while, and measure them beside the plan.",
         ),
-        "clean": Verb("running", "Remove namespaces that a killed run has left, with all that is in them."),
+        "clean": Verb(
+            "running", "Remove namespaces that a killed run or system has left, with all that is in them."
+        ),
         "profile": Verb(
             "profile", "Measure delay, memory and sustained rate of an ONNX network on this machine."
         ),

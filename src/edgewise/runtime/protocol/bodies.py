@@ -12,7 +12,6 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from edgewise.errors import ProtocolError
-from edgewise.model.problems import nearest
 
 T = TypeVar("T")
 NAMES = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false",
@@ -310,6 +309,8 @@ def _said(error: msgspec.ValidationError, found: Any, of: type[Any]) -> str:
     if lacking := re.search(r"missing required field `(\w+)`", what):
         return f"{where}.{lacking[1]}: is missing".lstrip(".")
     if strange := re.search(r"unknown field `(.*)`", what):
+        from edgewise.model.problems import nearest  # slow to import, and the command line reads answers
+
         return f"{where}.{strange[1]}: is not known; {nearest(strange[1], of.__struct_fields__)}".lstrip(".")
     needed = re.match(r"Expected `(\w+)(?: \| \w+)*`(.*?)(?:, got `\w+`)?$", what)
     if not where or needed is None:
