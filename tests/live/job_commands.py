@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 
-from edgewise.runtime.controller.books import Wish
+from edgewise.runtime.store.jobs import Wish
 from waiting import wait_until
 
 HANG_S = 60.0

@@ -31,7 +31,7 @@ from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol import grpc_server
-from edgewise.runtime.steady import SteadyStore
+from edgewise.runtime.store.steady import SteadyStore
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 ECHO = {

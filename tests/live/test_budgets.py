@@ -73,7 +73,7 @@ def test_a_policy_that_raises_is_refused_and_the_one_before_decides(system):
 
 def test_whoever_takes_longer_is_not_waited_for_and_that_is_recorded(system):
     async def run():
-        assert not system.store.faults()
+        assert not system.store.faults.since()
         (system.folder / "sleepy").touch()
         client = system.gateway()
         status, opened = await open_stream(client, task="detection", rate_qps=1)
@@ -85,7 +85,7 @@ def test_whoever_takes_longer_is_not_waited_for_and_that_is_recorded(system):
         job = await system.get("/v1/admin/jobs", "POST", wish)
 
         async def recorded():
-            return {row.decision for row in system.store.faults() if row.waited_s} >= SLEEPS.keys()
+            return {row.decision for row in system.store.faults.since() if row.waited_s} >= SLEEPS.keys()
 
         async def done():
             return (await system.get(f"/v1/admin/jobs/{job['id']}"))["state"] == "done"
@@ -100,7 +100,7 @@ def test_whoever_takes_longer_is_not_waited_for_and_that_is_recorded(system):
 
     page = asyncio.run(run())
     for decision, budget_s in BUDGETS_S.items():
-        found = [row for row in system.store.faults() if row.decision == decision and row.waited_s]
+        found = [row for row in system.store.faults.since() if row.decision == decision and row.waited_s]
         assert {(row.waited_s, row.instead, row.times) for row in found} == {(budget_s, INSTEAD[decision], 1)}
         assert all(abs(time.time() - row.at_s) < 60 and "no answer within" in row.why for row in found)
         assert f'edgewise_policy_faults_total{{decision="{decision}",why="no answer in time"}}' in page

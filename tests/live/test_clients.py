@@ -15,9 +15,9 @@ from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.needs import Book
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.records import stream_number
 from edgewise.runtime.serving import Listen, listen
 from edgewise.runtime.store import Store
+from edgewise.runtime.store.records import stream_number
 
 pytestmark = pytest.mark.live
 NEEDS = {"task": "score", "rate_qps": 10, "size_bytes": 100, "deadline_s": 5}

@@ -18,9 +18,10 @@ from edgewise.runtime import http
 from edgewise.runtime.backends import alive_handle, holders
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.reaching import operator
-from edgewise.runtime.sqlite import COPY, StoreError, check_whole, connect, copy_of, keep_copy
-from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Store
+from edgewise.runtime.store.copies import check_whole, keep_copy
+from edgewise.runtime.store.database import COPY, StoreError, connect, copy_of
+from edgewise.runtime.store.steady import SteadyStore
 from waiting import becomes
 
 pytestmark = pytest.mark.live
@@ -74,7 +75,7 @@ def prepared(tmp_path):
     """A folder whose system does not run, with some streams in its store."""
     store = prepare(tmp_path, small_scenario(workers=2), gateways=1)
     for number in range(200):
-        store.open_stream("gateway-0", {"task": "score", "note": "x" * number}, None)
+        store.records.open_stream("gateway-0", {"task": "score", "note": "x" * number}, None)
     store.close()
     keep_copy(tmp_path / DATABASE)
     (tmp_path / "small.yaml").write_text(dump_scenario(small_scenario(workers=2)))
@@ -121,7 +122,7 @@ def test_up_goes_on_from_the_copy_when_told_to(prepared):
             assert said[-1], said
         assert "is restored" in said[0]
         store = Store(file)
-        assert len(store.streams()) == 200
+        assert len(store.records.streams()) == 200
         store.close()
         (aside,) = (path for path in prepared.glob(f"{DATABASE}.damaged-*") if path.read_bytes() == before)
         assert aside.is_file()
@@ -248,10 +249,10 @@ def test_with_a_damaged_store_queries_go_on_and_down_ends_it(tmp_path):
 
 def test_copies_are_kept_while_it_runs(tmp_path):
     store = prepare(tmp_path, small_scenario(workers=2), gateways=1)
-    number = store.open_stream("gateway-0", {"task": "score"}, None)
+    number = store.records.open_stream("gateway-0", {"task": "score"}, None)
     keep_copy(store.file)
     found = Store.readable(copy_of(store.file))
-    assert [opened.id for opened in found.open_streams("gateway-0")] == [number]
+    assert [opened.id for opened in found.records.open_streams("gateway-0")] == [number]
     assert oct(copy_of(store.file).stat().st_mode & 0o777) == "0o600"
     assert json.loads(json.dumps(store.get("policies"))) == found.get("policies")
     found.close()

@@ -244,9 +244,9 @@ def test_leases_of_a_gateway_that_starts_again_end_too_and_the_store_says_why(mo
 
     book = Book(store, "gateway-0")
     go(model, open_two, patience=replace(QUICK, lease_s=60.0), book=book)
-    assert len(store.open_streams("gateway-0")) == 2
+    assert len(store.records.open_streams("gateway-0")) == 2
     go(model, again, patience=patience, book=book)
-    rows = store.streams()
+    rows = store.records.streams()
     assert [row["closed_s"] is not None and "lease" in row["reason"] for row in rows] == [True] * 2
     store.close()
 

@@ -39,7 +39,6 @@ from edgewise.runtime import http
 from edgewise.runtime.backends import alive_handle, handle_of
 from edgewise.runtime.clients import recording
 from edgewise.runtime.controller import job_runner, jobs as live_jobs, requests
-from edgewise.runtime.controller.books import ADDED, PAUSE, RESTART, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
@@ -47,6 +46,7 @@ from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.reaching import ask, operator
 from edgewise.runtime.store import SHADOWS, Store
+from edgewise.runtime.store.jobs import PAUSE, RESTART
 
 pytestmark = [
     pytest.mark.live,
@@ -174,17 +174,17 @@ def test_a_controller_that_dies_at_any_call_starts_every_job_once(folder, tmp_pa
     for after in [*range(1, 40), *random.Random(3).sample(range(40, 120), 8)]:
         if time.monotonic() - began_s > HANG_S / 2 and points >= 25:
             break  # a slow machine
-        book, count = JobBook(folder / DATABASE), tmp_path / f"count-{after}"
+        book, count = Store(folder / DATABASE).jobs, tmp_path / f"count-{after}"
         for k in range(2):
             book.submit(shell(f"echo {k} >> {count}", key=f"{after}-{k}"))
-        book.close()
+        book.db.close()
         died = controller(folder, after)
         assert died in (0, -signal.SIGKILL)
         assert controller(folder, 10**9) == 0
         assert sorted(count.read_text().split()) == ["0", "1"], after
         points += died != 0
     assert points >= 25
-    book = JobBook(folder / DATABASE)
+    book = Store(folder / DATABASE).jobs
     assert {job.state for job in book.listed()} == {"done"}
 
 
@@ -460,11 +460,11 @@ def test_a_job_goes_on_from_its_last_checkpoint_and_is_told_where_that_is(jobs, 
 
 def test_jobs_that_an_earlier_version_kept_are_kept(folder):
     file = Store(folder / DATABASE).file
-    book = JobBook(file)
+    book = Store(file).jobs
     job = book.submit(wish(["/bin/true"]))
-    for column in ADDED:
-        book.run(f"ALTER TABLE job DROP COLUMN {column}")
-    assert JobBook(file).get(job.id) == job
+    for column in book.ADDED["job"]:
+        book.db.run(f"ALTER TABLE job DROP COLUMN {column}")
+    assert Store(file).jobs.get(job.id) == job
 
 
 def test_a_controller_that_dies_at_any_call_of_an_eviction_starts_the_job_anew_once(folder, tmp_path):
@@ -798,7 +798,7 @@ async def submit(system, command, **changes):
 
 
 async def ended(system, numbers):
-    book = JobBook(system.store.file)
+    book = Store(system.store.file).jobs
     await becomes(
         lambda: all(book.get(number).ended_s is not None for number in numbers),
         lambda: [job.row() for job in book.listed()],
@@ -879,7 +879,7 @@ def test_inference_keeps_its_deadlines_beside_jobs_that_burn_every_core(system, 
         client = system.gateway()
         _, opened = await open_stream(client, deadline_s=5.0, rate_qps=60)
         alone = await query(client, opened["stream"])
-        book = JobBook(system.store.file)
+        book = Store(system.store.file).jobs
         burn = [sys.executable, "-c", "while True: pass"]
         numbers = [await submit(system, burn, cores=2) for _ in range(4)]
         await becomes(lambda: all(book.get(number).state == "running" for number in numbers))

@@ -18,7 +18,7 @@ from test_tracing import Collector
 from docs_commands import RECORDED, ROOT, blocks, needs_a_system
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.runtime.controller.plan import DATABASE
-from edgewise.runtime.sqlite import copy_of
+from edgewise.runtime.store.database import copy_of
 from edgewise.runtime.testbeds import netns
 from edgewise.runtime.testbeds.spaces import left_behind
 from waiting import wait_until

@@ -12,14 +12,13 @@ from test_http import echo
 
 from edgewise import policies
 from edgewise.runtime import http
-from edgewise.runtime.controller.books import JobBook
 from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.needs import Book
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.process import QUERY_WAIT_S
-from edgewise.runtime.sqlite import WAIT_S, StoreError
-from edgewise.runtime.steady import SteadyStore
+from edgewise.runtime.store.database import WAIT_S, StoreError
+from edgewise.runtime.store.steady import SteadyStore
 from waiting import becomes, wait_until
 
 pytestmark = pytest.mark.live
@@ -73,7 +72,7 @@ def test_queries_go_on_while_a_stream_cannot_be_opened(tmp_path):
         def written_down():  # what was closed meanwhile, too
             store.settle()
             open_now = len(session.core.bindings) + len(session.core.refused)
-            return len(store.open_streams("gateway-0")) == open_now
+            return len(store.records.open_streams("gateway-0")) == open_now
 
         await becomes(written_down)
         await asyncio.gather(front.close(), worker.close())
@@ -82,7 +81,7 @@ def test_queries_go_on_while_a_stream_cannot_be_opened(tmp_path):
     asyncio.run(go())
 
 
-@pytest.mark.parametrize("kind", [JobBook, SteadyStore])
+@pytest.mark.parametrize("kind", [SteadyStore])
 def test_a_controllers_loop_waits_once_for_all_that_is_written(tmp_path, kind):
     kept = kind(tmp_path / "state.sqlite")
     kept.run("CREATE TABLE found (x)")

@@ -16,9 +16,9 @@ from running_system import small_scenario
 from edgewise.config import dump_scenario
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.controller.switching import switch_later
-from edgewise.runtime.faults import Fault
 from edgewise.runtime.reaching import ask, client_to, operator
 from edgewise.runtime.store import ENDED, OPERATIONS, Store
+from edgewise.runtime.store.faults import Fault
 from waiting import wait_until
 
 pytestmark = pytest.mark.live
@@ -143,15 +143,15 @@ def fault(policy, at_s, decision="dispatch"):
 def test_faults_are_those_of_the_policy_in_use_since_it_decides(store, tmp_path):
     mine, other = f"{tmp_path}/mine.py:P", f"{tmp_path}/other.py:P"
     since_s = time.time()
-    store.note_faults([fault(mine, since_s - 60.0)])  # of an earlier run
+    store.faults.note([fault(mine, since_s - 60.0)])  # of an earlier run
     assert store.faults_since_switch("dispatch") is None
-    store.note_faults([fault(mine, since_s + 1.0)._replace(kind="late")])
+    store.faults.note([fault(mine, since_s + 1.0)._replace(kind="late")])
     assert store.faults_since_switch("dispatch")["times"] == 1
     store.set_policy("dispatch", other)
-    store.note_faults([fault(mine, time.time() + 1.0)._replace(kind="slow")])  # of who has not switched yet
+    store.faults.note([fault(mine, time.time() + 1.0)._replace(kind="slow")])  # of who has not switched yet
     assert store.faults_since_switch("dispatch") is None
     store.put(ENDED, False)
-    store.note_faults([fault(other, time.time())])
+    store.faults.note([fault(other, time.time())])
     names = {"dispatch": other, "defer": "fifo"}
     store.name_policies(names)
     assert store.faults_since_switch("dispatch")["times"] == 1  # it goes on

@@ -470,8 +470,8 @@ def test_requests_and_jobs_are_recorded_and_simulated_under_policies_of_each_dec
     said = say("load", "plates", "--rate-qps", "30", "--seconds", "1", "--site", "site-east")
     sent = int(re.search(r"\n +(\d+) +\d+", said)[1])
     say("submit", "--cores", "2", "--duration", "3s", "--latest", "+1h", "--", "true")
-    wait_until(lambda: len(system.store.requests(began_s)) >= sent)
-    came = system.store.requests(began_s)
+    wait_until(lambda: len(system.store.records.requests(began_s)) >= sent)
+    came = system.store.records.requests(began_s)
     assert {(each.site, each.service, each.deadline_s) for each in came} == {("site-east", "plates", 0.25)}
     said = say(
         "record", "recorded", "--last", f"{time.time() - began_s + 2.0:.3f}"

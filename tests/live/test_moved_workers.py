@@ -16,8 +16,8 @@ from edgewise.runtime.gateway.needs import Book
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.http.messages import Later
 from edgewise.runtime.process import Following
-from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Store
+from edgewise.runtime.store.steady import SteadyStore
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel, Reservations
 from waiting import becomes
 

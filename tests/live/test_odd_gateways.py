@@ -15,7 +15,7 @@ from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.controller.rolling import read_change, write_change
 from edgewise.runtime.serving import Listen
 from edgewise.runtime.states import DONE
-from edgewise.runtime.steady import SteadyStore
+from edgewise.runtime.store.steady import SteadyStore
 from waiting import becomes
 
 pytestmark = pytest.mark.live

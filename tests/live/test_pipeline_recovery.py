@@ -22,7 +22,6 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.backends import alive_handle
 from edgewise.runtime.controller import pipelines as live_pipelines
-from edgewise.runtime.controller.books import PipelineBook
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE, prepare
@@ -175,7 +174,7 @@ def test_one_whose_code_fails_has_failed(kept, tmp_path):
 
 def test_what_has_ended_while_it_was_started_does_not_run(tmp_path):
     prepare(tmp_path / "live", scenario()).close()
-    book = PipelineBook(tmp_path / "live" / DATABASE)
+    book = Store(tmp_path / "live" / DATABASE).pipelines
     number = book.submit("a", live()).id
     book.end(number, "cancelled", "as was asked for")
     book.runs(number, {"first": "near-node"}, moved=False)
@@ -190,7 +189,7 @@ def test_what_has_ended_while_it_was_started_does_not_run(tmp_path):
         False,
     )
     assert book.open() == []
-    book.close()
+    book.db.close()
 
 
 def test_pipelines_start_side_by_side_but_only_so_many(kept, monkeypatch):

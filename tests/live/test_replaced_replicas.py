@@ -9,8 +9,8 @@ from edgewise.runtime.backends import LocalBackend
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.rolling import UNDER_WAY, ScenarioChange, read_change, write_change
 from edgewise.runtime.states import DONE
-from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Store
+from edgewise.runtime.store.steady import SteadyStore
 
 pytestmark = pytest.mark.live
 NAME = "camera@hall#0"

@@ -23,11 +23,11 @@ from edgewise.core.orchestrate.core import OrchestrateCore
 from edgewise.core.orchestrate.events import EndReplica, FrameBegan, StartReplica
 from edgewise.core.plane import Plane
 from edgewise.model.services import services_of
-from edgewise.runtime.controller.books import RESTART
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.controller.replicas import FRAME, Replicas
+from edgewise.runtime.store.jobs import RESTART
 
 pytestmark = [
     pytest.mark.live,

@@ -174,7 +174,7 @@ def test_a_policy_that_fails_leaves_what_runs_as_it_is_and_that_is_said(tmp_path
             assert watch.placed.bandwidth_bps.tolist() == planned_bps
         (rates,) = session.measure(1.0, settle_s=0.5)
         assert rates.measured_fps > 0.4 / SLOW_S  # it goes on when the link does
-    (overrun,) = (row for row in store.faults() if row.waited_s)
+    (overrun,) = (row for row in store.faults.since() if row.waited_s)
     assert (overrun.decision, overrun.policy, overrun.waited_s) == ("place", "moody", 0.5)
     assert overrun.instead == "what runs goes on as it is"
 

@@ -127,13 +127,13 @@ def test_traffic_is_recorded_and_replayed_in_simulation_and_live(up):
 def test_what_was_closed_long_ago_is_forgotten_while_the_system_runs(up):
     folder, _ = up
     store = Store(folder / DEFAULT / DATABASE)
-    numbers = [store.open_stream("gateway-0", {"task": "old"}, None) for _ in range(5)]
+    numbers = [store.records.open_stream("gateway-0", {"task": "old"}, None) for _ in range(5)]
     for number in numbers:
-        store.close_stream(number, None, {})
+        store.records.close_stream(number, None, {})
     long_ago = time.time() - 31 * 86400.0
     marks = ",".join("?" * len(numbers))
     store._db.execute(f"UPDATE stream SET closed_s = ? WHERE id IN ({marks})", (long_ago, *numbers))
-    wait_until(lambda: not {row["stream"] for row in store.streams()} & set(numbers))
+    wait_until(lambda: not {row["stream"] for row in store.records.streams()} & set(numbers))
     store.close()
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from edgewise.runtime.backends import LocalBackend
 from edgewise.runtime.controller import upkeep
-from edgewise.runtime.controller.books import JobBook, Wish
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.upkeep import OLDEST_S
 from edgewise.runtime.logs import begin_anew, end_of
 from edgewise.runtime.store import Process, Store
+from edgewise.runtime.store.jobs import Wish
 from waiting import becomes, wait_until
 
 pytestmark = pytest.mark.live
@@ -29,9 +29,9 @@ def store(tmp_path):
 
 
 def closed(store, count):
-    numbers = [store.open_stream("gateway-0", {"task": "x" * 500}, None) for _ in range(count)]
+    numbers = [store.records.open_stream("gateway-0", {"task": "x" * 500}, None) for _ in range(count)]
     for number in numbers:
-        store.close_stream(number, None, {"reason": "no worker implements the task"})
+        store.records.close_stream(number, None, {"reason": "no worker implements the task"})
     return numbers
 
 
@@ -41,28 +41,29 @@ def pages(store):
 
 
 def test_closed_streams_are_forgotten_beyond_a_number_and_the_file_shrinks(store):
-    open_one = store.open_stream("gateway-0", {"task": "score"}, None)
+    open_one = store.records.open_stream("gateway-0", {"task": "score"}, None)
     numbers, before = closed(store, 2_000), pages(store)
-    assert store.purge_streams(100, 0.0, at_once=1_500) == 1_500
-    assert store.purge_streams(100, 0.0) == 400
-    assert store.purge_streams(100, 0.0) == 0
-    assert [row["stream"] for row in store.streams()] == [open_one, *numbers[-100:]]
+    assert store.records.purge_streams(100, 0.0, at_once=1_500) == 1_500
+    assert store.records.purge_streams(100, 0.0) == 400
+    assert store.records.purge_streams(100, 0.0) == 0
+    assert [row["stream"] for row in store.records.streams()] == [open_one, *numbers[-100:]]
     assert pages(store) < before / 4
-    assert store.open_stream("gateway-0", {}, None) not in numbers  # numbers are never used again
+    assert store.records.open_stream("gateway-0", {}, None) not in numbers  # numbers are never used again
 
 
 def test_closed_streams_are_forgotten_beyond_an_age_and_open_ones_never(store):
-    open_one = store.open_stream("gateway-0", {"task": "score"}, None)
+    open_one = store.records.open_stream("gateway-0", {"task": "score"}, None)
     closed(store, 3)
-    assert store.purge_streams(100, time.time() + 1.0) == 3
-    assert [row["stream"] for row in store.streams()] == [open_one] and store.streams_open() == 1
+    assert store.records.purge_streams(100, time.time() + 1.0) == 3
+    assert [row["stream"] for row in store.records.streams()] == [open_one]
+    assert store.records.streams_open() == 1
 
 
 def test_streams_of_a_gateway_that_is_no_more_are_closed(store):
-    number = store.open_stream("gateway-7", {"task": "score"}, None)
-    kept = store.open_stream("gateway-0", {"task": "score"}, None)
-    store.purge_streams(100, 0.0)
-    rows = {row["stream"]: row for row in store.streams()}
+    number = store.records.open_stream("gateway-7", {"task": "score"}, None)
+    kept = store.records.open_stream("gateway-0", {"task": "score"}, None)
+    store.records.purge_streams(100, 0.0)
+    rows = {row["stream"]: row for row in store.records.streams()}
     assert rows[kept]["closed_s"] is None
     assert rows[number]["closed_s"] is not None and "no longer there" in rows[number]["reason"]
 
@@ -88,7 +89,7 @@ def test_jobs_that_are_over_are_forgotten_with_their_files(store):
         map(str, numbers[4:])
     )
     upkeep.forget(store, jobs, time.time() + OLDEST_S + 1.0)
-    assert [job.id for job in JobBook(store.file).listed()] == numbers[5:]  # the one that waits
+    assert [job.id for job in Store(store.file).jobs.listed()] == numbers[5:]  # the one that waits
 
 
 def test_a_log_is_begun_anew_under_its_writer_and_few_are_kept(store):

@@ -9,7 +9,7 @@ from virtual import BEGAN_UNIX_S
 
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.process import Following
-from edgewise.runtime.steady import SteadyStore
+from edgewise.runtime.store.steady import SteadyStore
 
 
 class PlayedBackend:

@@ -8,8 +8,8 @@ from virtual import played
 from edgewise.runtime import http
 from edgewise.runtime.controller import controller as module
 from edgewise.runtime.controller.controller import Controller
-from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process
+from edgewise.runtime.store.steady import SteadyStore
 
 NAMES = ("asked", "other")
 NEVER_S = 1e9

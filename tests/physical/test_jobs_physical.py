@@ -21,11 +21,11 @@ from edgewise.core.defer import (
 from edgewise.core.defer.core import DeferCore
 from edgewise.model.scenario import parse_scenario
 from edgewise.runtime import clock
-from edgewise.runtime.controller.books import Wish
 from edgewise.runtime.controller.job_processes import JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.store.jobs import Wish
 from joint_scenarios import campus, held, run_of
 
 SLOT_S, DURATION_S = 5.0, 60.0

@@ -23,7 +23,7 @@ from edgewise.model.scenario import parse_scenario
 from edgewise.model.services import services_of
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.gateway.demand import Demand
-from edgewise.runtime.steady import SteadyStore
+from edgewise.runtime.store.steady import SteadyStore
 from edgewise.sim.requests.sites import RequestSites
 from joint_scenarios import held, pools_with_requests, run_of
 

@@ -18,7 +18,7 @@ from edgewise.model.pools import pool_of
 from edgewise.model.scenario import parse_scenario
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.gateway.demand import Demand
-from edgewise.runtime.steady import SteadyStore
+from edgewise.runtime.store.steady import SteadyStore
 from edgewise.workloads.generate import generate_streams
 from joint_scenarios import pools, run_of
 

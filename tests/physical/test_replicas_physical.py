@@ -21,7 +21,7 @@ from edgewise.runtime import http
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.gateway.service_requests import ServiceRequests
-from edgewise.runtime.steady import SteadyStore
+from edgewise.runtime.store.steady import SteadyStore
 from joint_scenarios import run_of
 
 FRAME_S, DURATION_S = 5.0, 20.0

@@ -32,7 +32,7 @@ def pipelines_of(state: Path) -> dict[str, Any] | None:
         "nodes": [each._asdict() for each in meta.seen(NodeStatus)],
         "links": [each._asdict() for each in meta.seen(LinkStatus)],
         "pipelines": pipelines,
-        "faults": [each._asdict() for each in meta.faults(time.time() - 86400.0)],
+        "faults": [each._asdict() for each in meta.faults.since(time.time() - 86400.0)],
     }
 
 

@@ -12,7 +12,6 @@ from rich.markup import escape
 from edgewise.cli.controller import call, failing
 from edgewise.cli.output import err, out
 from edgewise.errors import RunError
-from edgewise.runtime import sqlite
 from edgewise.runtime.backends import alive_handle, holders
 from edgewise.runtime.controller.nursery import end_without_controller, is_running, process_of
 from edgewise.runtime.controller.plan import DATABASE
@@ -21,7 +20,8 @@ from edgewise.runtime.http.ports import taken
 from edgewise.runtime.logs import said_last
 from edgewise.runtime.reaching import not_started
 from edgewise.runtime.states import DONE, FAILED
-from edgewise.runtime.store import Running, Store
+from edgewise.runtime.store import Running, Store, copies
+from edgewise.runtime.store.database import StoreError, copy_of
 from edgewise.runtime.testbeds.spaces import SPACES, Spaces
 
 LOOK_S, SAY_S, LOADING_S = 0.1, 2.0, 5.0
@@ -164,7 +164,7 @@ def end(folder: Path) -> None:
 
 def _note_end(folder: Path) -> None:
     """Nothing runs, and nothing is to go on at the next start; what can be written is."""
-    with suppress(sqlite.StoreError), closing(Store(folder / DATABASE)) as store:
+    with suppress(StoreError), closing(Store(folder / DATABASE)) as store:
         store.end()
         if store.get(SPACES):
             Spaces(folder).remove()
@@ -178,16 +178,16 @@ def restore_state(folder: Path) -> None:
     """
     file = folder / DATABASE
     try:
-        sqlite.check_whole(file)
-    except sqlite.StoreError as error:
+        copies.check_whole(file)
+    except StoreError as error:
         if not error.damaged:
             raise
     else:
         raise RunError(f"state {file}: is whole; leave out --restore")
     if left := left_of(folder):
         raise RunError(f"state {folder}: {', '.join(left)} still runs; edgewise down first")
-    aside = sqlite.restore(file)
-    out.print(escape(f"{sqlite.copy_of(file)} is restored; what was there is {aside}"), soft_wrap=True)
+    aside = copies.restore(file)
+    out.print(escape(f"{copy_of(file)} is restored; what was there is {aside}"), soft_wrap=True)
 
 
 def token_of(folder: Path) -> str | None:

@@ -15,7 +15,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.ways import Routes, routes_of
 from edgewise.run.tables import Columns
 from edgewise.runtime.clients.lived import Lived
-from edgewise.runtime.records import Window
+from edgewise.runtime.store.records import Window
 
 
 def lived_use(scenario: Scenario, seen: Lived) -> Mapping[str, Columns]:

@@ -34,7 +34,7 @@ from edgewise.workloads.services import names_of, services_at_sites, simulated_s
 
 if TYPE_CHECKING:
     from edgewise.runtime.clients.lived import Lived
-    from edgewise.runtime.records import Request
+    from edgewise.runtime.store.records import Request
 
 STATES = {"in_time": k.IN_TIME, "late": k.LATE, "dropped": k.DROPPED}
 

@@ -89,7 +89,7 @@ def lived_streams(scenario: Scenario, seen: "Lived") -> Tables | None:
 
 def _stream_windows(scenario: Scenario, seen: "Lived") -> Columns:
     """Windows of all gateways together; of queries of split models the records are their own."""
-    from edgewise.runtime.records import COUNTS  # a simulation has no store
+    from edgewise.runtime.store.records import COUNTS  # a simulation has no store
 
     others = {graph.name for graph in scenario.graphs}
     found: dict[float, dict[str, Any]] = {}

@@ -10,13 +10,13 @@ import queue
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from edgewise.core.guard import LATE, Caller, Guard, Resting, at_once
 from edgewise.runtime import clock
-from edgewise.runtime.sqlite import Database
+from edgewise.runtime.store.faults import Fault
 
 log = logging.getLogger("edgewise.policies")
 INSTEAD = {
@@ -27,40 +27,7 @@ INSTEAD = {
     "orchestrate": "no replica comes or goes",
     "defer": "'fifo' decides",
 }
-FAULTS = """
-CREATE TABLE IF NOT EXISTS fault (
-    id INTEGER PRIMARY KEY, since_s REAL NOT NULL, at_s REAL NOT NULL, process TEXT NOT NULL,
-    decision TEXT NOT NULL, policy TEXT NOT NULL, shadow INTEGER NOT NULL, kind TEXT NOT NULL,
-    why TEXT NOT NULL, waited_s REAL NOT NULL, times INTEGER NOT NULL, instead TEXT NOT NULL
-);
-"""
 COMPARED = "nothing; it is in shadow"
-
-
-class Fault(NamedTuple):
-    """Faults of a policy that are alike, since they were written down last.
-
-    Attributes:
-        since_s, at_s: when the first and the last of them were, Unix time.
-        process: where.
-        policy: its name; `shadow`: it only watches.
-        kind: of few; `why`: the last of them, in more words.
-        waited_s: for the answer, where none came in time; else 0.
-        times: how many.
-        instead: what was done.
-    """
-
-    since_s: float
-    at_s: float
-    process: str
-    decision: str
-    policy: str
-    shadow: bool
-    kind: str
-    why: str
-    waited_s: float
-    times: int
-    instead: str
 
 
 class Faults:
@@ -107,33 +74,6 @@ class Faults:
         if guard.new or kind == LATE:
             who = f"policy {policy!r} of {decision}{' in shadow' if shadow else ''}"
             log.error("%s failed: %s; %s", who, guard.fault, instead)
-
-
-class FaultStore(Database):
-    """The part of a store that keeps what policies failed at; its schema has `FAULTS`."""
-
-    def note_faults(self, rows: Sequence[Fault]) -> None:
-        """Keep faults: what took too long one by one, others that are alike in one row."""
-        if not rows:
-            return
-        names = ", ".join(Fault._fields)
-        with self.at_once():
-            for row in rows:
-                same = row.process, row.decision, row.policy, row.shadow, row.kind
-                more = self.run(
-                    "UPDATE fault SET at_s = ?, why = ?, times = times + ? WHERE waited_s = 0 AND ? = 0 AND"
-                    " id = (SELECT MAX(id) FROM fault WHERE"
-                    " (process, decision, policy, shadow, kind) = (?, ?, ?, ?, ?))",
-                    (row.at_s, row.why, row.times, row.waited_s, *same),
-                )
-                if not more.rowcount:
-                    self.run(f"INSERT INTO fault ({names}) VALUES ({', '.join('?' * len(row))})", row)
-
-    def faults(self, since_s: float = 0.0) -> list[Fault]:
-        """What policies failed at since then, the latest last."""
-        names = ", ".join(Fault._fields)
-        found = self.rows(f"SELECT {names} FROM fault WHERE at_s >= ? ORDER BY at_s", (since_s,))
-        return [Fault(*row)._replace(shadow=bool(row[5])) for row in found]
 
 
 T = TypeVar("T")

@@ -43,8 +43,8 @@ from edgewise.runtime.gateway.writing import Writing
 from edgewise.runtime.logs import SaidOnce, last_words, log_json
 from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
-from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import SHADOWS, Process, Store, from_fields, tls_files
+from edgewise.runtime.store.steady import SteadyStore
 from edgewise.runtime.testbeds.spaces import enter
 from edgewise.runtime.tracing import tracing_to
 from edgewise.runtime.worker.batching import Line

@@ -21,8 +21,8 @@ from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.gateway.served import Served
 from edgewise.runtime.gateway.tally import KEPT, MOST, OTHERS, UNWRITTEN, StreamTally, cell_of
-from edgewise.runtime.records import COUNTS, Request, Window
 from edgewise.runtime.store import RUN
+from edgewise.runtime.store.records import COUNTS, Request, Window
 from edgewise.sim.streams.telemetry import CELL_ENDS_S, FIRST_FINE, delay_cell
 
 BEGAN_S = 1_000_000.0
@@ -56,12 +56,14 @@ def test_streams_windows_delays_and_holds_are_those_of_the_store(store, tmp_path
     for life, ok in ((1.0, 2), (2.0, 1)):  # the gateway died in between
         counts = {task: [1, 1, 0, ok, 1, 0]}
         cells = {task: {"camera": {str(cell_of(0.25)): ok}}}
-        store.note_windows([Window(BEGAN_S + 20.0, "gateway-0", life, "closest", counts, cells, (), {})])
-    store.note_windows(
+        store.records.note_windows(
+            [Window(BEGAN_S + 20.0, "gateway-0", life, "closest", counts, cells, (), {})]
+        )
+    store.records.note_windows(
         [Window(BEGAN_S + 20.0, "gateway-0", 2.0, "closest", {task: [1, 1, 0, 2, 1, 0]}, {}, (), {})]
     )
     node = scenario.topology.nodes[0].name
-    store.note_spans(
+    store.records.note_spans(
         [(BEGAN_S, BEGAN_S + 50.0, Held(node, "gone by then", "streams", 1.0))],
         [(BEGAN_S + 60.0, Held(node, worker, "streams", 2.0, 1e9))],
     )
@@ -132,7 +134,7 @@ def test_what_was_forgotten_is_in_no_table(store, tmp_path, monkeypatch):
     stream(store, 1, 10.0, ok=1)
     stream(store, 2, 50.0, ok=1)
     made = [Request(BEGAN_S + at_s, "s", "none", 1.0, 1.0, None, BEGAN_S + at_s, "late") for at_s in (30, 40)]
-    store.note_requests(made)
+    store.records.note_requests(made)
     assert live_run(tmp_path / "state").items["stream"].to_pylist() == [2]
 
 
@@ -189,10 +191,10 @@ def test_busy_workers_and_links_are_tables_of_a_live_run(store, tmp_path):
         (BEGAN_S + 40.0, BEGAN_S + 90.0, Held("near-node", f"s@near-node#{k}", "services", 1.0))
         for k in (0, 1)
     ]
-    store.note_spans(spans, [(BEGAN_S, Held("far-node", large, "streams", 1.0))])
+    store.records.note_spans(spans, [(BEGAN_S, Held("far-node", large, "streams", 1.0))])
     seen = [(small, 1.0, 2.0, 3.5), ("s@near-node#0", 2.0, 0.0, 4.0), ("s@near-node#1", 2.0, 0.0, 2.0)]
     sent = {"site": {"near": (1000, 10), "far": (500, 0)}, "closed since": {"near": (7, 7)}}
-    store.note_windows(
+    store.records.note_windows(
         [
             Window(BEGAN_S + 20.0, "gateway-0", 1.0, "closest", {}, {}, seen, sent),
             Window(BEGAN_S + 20.0, "gateway-1", 1.0, "closest", {}, {}, [(small, 1.0, 2.5, 4.0)], sent),
@@ -257,20 +259,22 @@ def test_who_holds_what_goes_on_over_the_death_of_a_controller(store):
         return plane, holds
 
     controller(1.0)
-    held = store.held()
+    held = store.records.held()
     assert {what.owner for _, what in held} == {worker.name for worker in scenario.topology.workers}
     assert {since_s for since_s, _ in held} == {1.0} and {what.work for _, what in held} == {"streams"}
-    assert {what.place for what in store.totals()} == {each.name for each in scenario.topology.nodes}
+    assert {what.place for what in store.records.totals()} == {each.name for each in scenario.topology.nodes}
     plane, holds = controller(5.0)  # another one
-    assert store.held() == held and store.spans() == []
+    assert store.records.held() == held and store.records.spans() == []
     store.change_node(node, up=False)
     plane.listen(9.0)
     holds.step(9.0)
-    assert (9.0, "gone") in {(since_s, what.work) for since_s, what in store.held() if what.place == node}
+    assert (9.0, "gone") in {
+        (since_s, what.work) for since_s, what in store.records.held() if what.place == node
+    }
     holds.end(20.0)
-    assert store.held() == []
-    assert {end_s for _, end_s, what in store.spans() if what.work == "gone"} == {20.0}
-    assert all(start_s in (1.0, 9.0) for start_s, *_ in store.spans())
+    assert store.records.held() == []
+    assert {end_s for _, end_s, what in store.records.spans() if what.work == "gone"} == {20.0}
+    assert all(start_s in (1.0, 9.0) for start_s, *_ in store.records.spans())
 
 
 def test_a_stream_counts_on_in_its_gateways_next_life():

@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from edgewise import policies
 from edgewise.model.scenario import Scenario
-from edgewise.runtime.controller.books import MOST_JOBS, Job, JobBook, KeptPipeline, PipelineBook
 from edgewise.runtime.controller.upkeep import MOST_REQUESTS, MOST_SPANS, MOST_STREAMS, MOST_WINDOWS
-from edgewise.runtime.records import Request, Span, Window
 from edgewise.runtime.store import POLICIES, Store
+from edgewise.runtime.store.jobs import MOST_JOBS, Job
+from edgewise.runtime.store.pipelines import KeptPipeline
+from edgewise.runtime.store.records import Request, Span, Window
 from edgewise.runtime.worker.pieces import read_split
 
 BOUNDED = (
@@ -32,7 +32,7 @@ class Lived:
         since_s, until_s: the run.
         why: what it begins with.
         policies: by decision, who decides.
-        streams: as `RecordStore.streams`, without those of split models.
+        streams: as `RecordTable.streams`, without those of split models.
         window_s: how long gateways' windows are.
         requests: of services, and queries of split models.
         spans: who held what; what is held now ends at `until_s`.
@@ -84,14 +84,12 @@ def lived(
     graphs = {graph.name for graph in scenario.graphs}
     streams = [
         row
-        for row in store.streams(1_000_000)
+        for row in store.records.streams(1_000_000)
         if since_s <= row["opened_s"] <= until_s and row["task"] not in graphs
     ]
-    requests = [each for each in store.requests(since_s) if each.at_s <= until_s]
-    with closing(JobBook(store.file)) as book:
-        jobs = [job for job in book.listed(MOST_JOBS) if since_s <= job.submitted_s <= until_s]
-    with closing(PipelineBook(store.file)) as kept:
-        pipelines = [each for each in kept.listed() if since_s <= each.submitted_s <= until_s]
+    requests = [each for each in store.records.requests(since_s) if each.at_s <= until_s]
+    jobs = [job for job in store.jobs.listed(MOST_JOBS) if since_s <= job.submitted_s <= until_s]
+    pipelines = [each for each in store.pipelines.listed() if since_s <= each.submitted_s <= until_s]
     came_s = [row["opened_s"] for row in streams] + [each.at_s for each in requests]
     came_s += [job.submitted_s for job in jobs] + [each.submitted_s for each in pipelines]
     if between_s is None:
@@ -101,12 +99,12 @@ def lived(
             since_s = math.floor(since_s / slot_s) * slot_s
     jobs = [job if _over(job, until_s) else replace(job, state="running", ended_s=None) for job in jobs]
     pipelines = [each if _over(each, until_s) else replace(each, ended_s=None) for each in pipelines]
-    spans = [*store.spans(since_s), *((at_s, until_s, what) for at_s, what in store.held())]
+    spans = [*store.records.spans(since_s), *((at_s, until_s, what) for at_s, what in store.records.held())]
     return Lived(
         store.file.parent, since_s, max(until_s, since_s + 1e-3), why, _who(store), streams,
         scenario.window_s,
-        [each for each in store.windows(since_s - scenario.window_s) if each.start_s <= until_s],
-        requests, pipelines, jobs, spans, store.totals(), store.node_changes(),
+        [each for each in store.records.windows(since_s - scenario.window_s) if each.start_s <= until_s],
+        requests, pipelines, jobs, spans, store.records.totals(), store.node_changes(),
     )  # fmt: skip
 
 
@@ -125,7 +123,7 @@ def _beginnings(
     change = store.get("change") or {}
     if change.get("before") is not None:
         found.append((change["ended_s"] or change["began_s"], "its scenario changed"))
-    found += [(store.oldest_s(*each), f"the oldest {each[0]} that is kept") for each in BOUNDED]
+    found += [(store.records.oldest_s(*each), f"the oldest {each[0]} that is kept") for each in BOUNDED]
     if last_s is not None:
         found.append((until_s - last_s, f"{last_s:g} s before its end"))
     return found

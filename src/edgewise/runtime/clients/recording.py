@@ -22,14 +22,15 @@ from edgewise.model.values import most_of
 from edgewise.model.work import INFERENCE, DeferrableJob
 from edgewise.runtime import clock, private
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic, at_sites, measured, zeros
-from edgewise.runtime.controller.books import MOST_JOBS, JobBook, KeptPipeline, PipelineBook
 from edgewise.runtime.controller.jobs import SLOT_S
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import SCENARIO
-from edgewise.runtime.faults import Fault
 from edgewise.runtime.reaching import store_of
-from edgewise.runtime.records import Request
 from edgewise.runtime.store import Store
+from edgewise.runtime.store.faults import Fault
+from edgewise.runtime.store.jobs import MOST_JOBS
+from edgewise.runtime.store.pipelines import KeptPipeline
+from edgewise.runtime.store.records import Request
 from edgewise.workloads.generate import BROUGHT, SHORTEST_S, read_streams_csv
 from edgewise.workloads.services import COLUMNS as REQUEST_COLUMNS
 
@@ -168,26 +169,22 @@ def _seen(store: Store, live: Scenario, since_s: float, now_s: float) -> _Seen:
     graphs = [graph.name for graph in live.graphs]
     opened = [
         row
-        for row in store.streams(1_000_000)
+        for row in store.records.streams(1_000_000)
         if row["opened_s"] >= since_s and row["task"] not in graphs  # queries of those are counted apart
     ]
     rows = [row for row in opened if _is_possible(row, live)]
     names = [] if live.spec.services is None else service_names(live.spec.services, live.catalog)
-    asked = store.requests(since_s)
+    asked = store.records.requests(since_s)
     requests, queries = ([each for each in asked if each.service in of] for of in (names, graphs))
     changes = [each for each in store.node_changes() if each[0] >= since_s]
-    faults, plane, answer_bytes = store.faults(since_s), LivePlane(store), store.answer_bytes()
+    faults, plane, answer_bytes = store.faults.since(since_s), LivePlane(store), store.records.answer_bytes()
     plane.listen(since_s)
     left = float(plane.ledger.left_over(INFERENCE)[:, 0].sum())
-    store.close()
-    book = JobBook(store.file)
-    submitted = [job.deferrable() for job in book.listed(MOST_JOBS) if job.submitted_s >= since_s]
+    submitted = [job.deferrable() for job in store.jobs.listed(MOST_JOBS) if job.submitted_s >= since_s]
     most_s = most_of("duration_s")
     jobs = [job for job in submitted if job.earliest_s <= now_s + GOES_ON_S and job.duration_s <= most_s]
-    book.close()
-    kept = PipelineBook(store.file)
-    pipelines = [each for each in kept.listed() if each.submitted_s >= since_s]
-    kept.close()
+    pipelines = [each for each in store.pipelines.listed() if each.submitted_s >= since_s]
+    store.close()
     if not (rows or requests or queries or pipelines or jobs):
         why = f"{len(opened)} of tasks or sites that it has not were; " if opened else ""
         raise RunError(f"state {store.file.parent}: no stream was opened; {why}there is nothing to record")

@@ -52,9 +52,10 @@ from edgewise.runtime.protocol.messages import flag, stated_in
 from edgewise.runtime.protocol.openapi import document, unanswered
 from edgewise.runtime.reaching import client_to
 from edgewise.runtime.serving import Listen, listen, run, when_told
-from edgewise.runtime.sqlite import StoreError, keep_copy
-from edgewise.runtime.steady import SteadyStore
 from edgewise.runtime.store import Process, Running
+from edgewise.runtime.store.copies import keep_copy
+from edgewise.runtime.store.database import StoreError
+from edgewise.runtime.store.steady import SteadyStore
 
 log = logging.getLogger("edgewise.controller")
 GRACE_S = 8.0  # to drain
@@ -155,7 +156,7 @@ class Controller:
         """Reconcile until everything that is to end has ended."""
         while True:
             self.reconcile()
-            self.store.note_faults(self.faults.drain())
+            self.store.faults.note(self.faults.drain())
             if self.ending.is_set() and self._alone():
                 return
             await clock.sleep(period_s)
@@ -272,7 +273,7 @@ class Controller:
         return {
             "policies": rows,
             "processes": [self._row(r) for r in running if not r.away],
-            "streams_open": self.store.streams_open(),
+            "streams_open": self.store.records.streams_open(),
             "jobs": self._counted(lambda: [job.state for job in self.jobs.book.listed()]),
             "pipelines": self._counted(lambda: [kept.state for kept in self.pipelines.book.listed()]),
             "orchestration": self.replicas.report(),
@@ -327,7 +328,7 @@ class Controller:
         return rows
 
     async def _streams(self) -> list[dict[str, Any]]:
-        rows = self.store.streams()
+        rows = self.store.records.streams()
         now: dict[int, dict[str, Any]] = {}
         for seen in await self._gateways("GET", "/v1/streams"):
             now |= {row["stream"]: row for row in seen["answer"]}

@@ -52,7 +52,7 @@ class LiveHolds:
         holders.place = place
         holders.look(now_s)
         if fresh:
-            self.store.note_totals(holders.totals())
+            self.store.records.note_totals(holders.totals())
             self._scenario = scenario
         self._write(holders)
 
@@ -66,7 +66,7 @@ class LiveHolds:
 
     def _write(self, holders: Holders, always: bool = False) -> None:
         if always or holders.changed:
-            self.store.note_spans(holders.spans, holders.open)
+            self.store.records.note_spans(holders.spans, holders.open)
             holders.spans, holders.changed = [], False
 
     def _holders_of(self, scenario: Scenario) -> Holders:
@@ -74,7 +74,7 @@ class LiveHolds:
         if self._holders is None or scenario is not self._scenario:
             former, works = self._holders, _Works(scenario)
             self._holders = Holders(self.plane.ledger, scenario.topology.nodes, works.of)
-            self._holders.go_on(self.store.held() if former is None else former.open)
+            self._holders.go_on(self.store.records.held() if former is None else former.open)
             if former is not None:
                 self._holders.spans, self._holders.changed = former.spans, former.changed
         return self._holders

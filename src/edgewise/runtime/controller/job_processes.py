@@ -20,10 +20,10 @@ from edgewise.errors import RunError
 from edgewise.runtime import private
 from edgewise.runtime.backends import Program, ThisMachine, alive_handle
 from edgewise.runtime.controller import job_runner
-from edgewise.runtime.controller.books import Job
 from edgewise.runtime.controller.job_groups import group_of, make_group, remove_group, write_control
 from edgewise.runtime.controller.job_runner import ENDED, STARTED
 from edgewise.runtime.logs import end_of
+from edgewise.runtime.store.jobs import Job
 
 NEVER = "never"  # content of `started` where a job must not start any more
 

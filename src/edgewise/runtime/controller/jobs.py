@@ -46,13 +46,13 @@ from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob
 from edgewise.policies.defer import FALLBACK
 from edgewise.runtime import clock
-from edgewise.runtime.controller.books import ACTIVE, RESTART, Job, JobBook
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.faults import Limited
 from edgewise.runtime.lifecycle import Lifecycle, pause_s
 from edgewise.runtime.logs import SaidOnce
-from edgewise.runtime.sqlite import StoreError
+from edgewise.runtime.store.database import StoreError
+from edgewise.runtime.store.jobs import ACTIVE, RESTART, Job
 
 log = logging.getLogger("edgewise.jobs")
 WARM_S = 60.0  # most that a policy may take to compile before a system starts
@@ -93,7 +93,7 @@ class LiveJobs(LiveDecision):
     ) -> None:
         super().__init__(plane, "defer")
         self.slot_s, folder = slot_s, self.store.file.parent
-        self.book, self.processes = JobBook(self.store.file), processes or JobProcesses(folder)
+        self.book, self.processes = self.store.jobs, processes or JobProcesses(folder)
         self.runs = Lifecycle(self.processes, GRACE_S)
         fallback = policies.load("defer", FALLBACK)
         self.core = DeferCore(Slots(slot_s), plane.ledger, fallback, fallback)
@@ -132,7 +132,7 @@ class LiveJobs(LiveDecision):
             await clock.sleep(0.02)
 
     def forget(self, most: int, before_s: float) -> None:
-        """Forget jobs that are over, and remove their files; see `JobBook.over`."""
+        """Forget jobs that are over, and remove their files; see `JobTable.over`."""
         numbers = self.book.over(most, before_s)
         for number in numbers:
             self.processes.remove(number)

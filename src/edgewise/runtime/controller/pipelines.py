@@ -42,13 +42,13 @@ from edgewise.errors import RunError, ScenarioError
 from edgewise.model.pipelines import Network, Pipeline, network_of
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime import clock
-from edgewise.runtime.controller.books import KeptPipeline, PipelineBook
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.lifecycle import pause_s
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.processes import PipelineTasks
-from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.states import RUNNING
+from edgewise.runtime.store.database import StoreError
+from edgewise.runtime.store.pipelines import KeptPipeline
 from edgewise.runtime.testbeds import LocalTestbed
 from edgewise.runtime.testbeds.spaces import SPACES, SpaceTestbed, from_settings
 
@@ -81,7 +81,7 @@ class LivePipelines(LiveDecision):
 
     def __init__(self, plane: LivePlane) -> None:
         super().__init__(plane, "place")
-        self.book, self.core = PipelineBook(plane.store.file), None
+        self.book, self.core = plane.store.pipelines, None
         plane.carry_out |= dict.fromkeys(get_args(PlaceCommand), self._obey)
         self._processes: PipelineTasks | None = None
         self._commands: list[PlaceCommand] = []  # to be carried out

@@ -35,7 +35,6 @@ from edgewise.runtime.controller.rolling import (
 from edgewise.runtime.http import tls_server
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.serving import Listen
-from edgewise.runtime.sqlite import check_whole, keep_copy
 from edgewise.runtime.store import (
     DATABASE as DATABASE,
     POLICIES,
@@ -43,6 +42,7 @@ from edgewise.runtime.store import (
     Store,
     tls_files,
 )
+from edgewise.runtime.store.copies import check_whole, keep_copy
 from edgewise.runtime.testbeds.spaces import SPACES, Spaces, as_settings, from_settings
 from edgewise.runtime.tracing import check_otlp
 from edgewise.runtime.worker.pieces import SUFFIX

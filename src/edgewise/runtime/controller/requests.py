@@ -22,7 +22,6 @@ import msgspec
 
 from edgewise.errors import EdgewiseError, ProtocolError, ScenarioError
 from edgewise.runtime import clock, http
-from edgewise.runtime.controller.books import PAUSE, RESTART, Job, Wish
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
@@ -30,6 +29,7 @@ from edgewise.runtime.logs import end_of
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.protocol.messages import flag, number, stated_in, text
 from edgewise.runtime.protocol.openapi import unanswered
+from edgewise.runtime.store.jobs import PAUSE, RESTART, Job, Wish
 
 log = logging.getLogger("edgewise.nodes")
 MOST_OUTPUT_BYTES = 1_000_000

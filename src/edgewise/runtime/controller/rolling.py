@@ -27,9 +27,9 @@ from edgewise.runtime.controller.health import LOADING_S
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.lifecycle import Lifecycle
 from edgewise.runtime.logs import said_last
-from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import POLICIES, Process, Running, Store, from_fields
+from edgewise.runtime.store.database import StoreError
 
 SCENARIO = "scenario.yaml"
 UNDER_WAY, UNDOING = "under way", "undoing"

@@ -36,11 +36,11 @@ def forget(
     store: Store, jobs: LiveJobs, now_s: float, streams: int = MOST_STREAMS, kept: int = MOST_JOBS
 ) -> None:
     """Forget streams and jobs that are over, but for the latest `streams`, and `kept` of the jobs."""
-    store.purge_streams(streams, now_s - OLDEST_S)
-    store.purge("request", MOST_REQUESTS)
-    store.purge("fault", MOST_FAULTS)
-    store.purge("stream_window", MOST_WINDOWS)
-    store.purge("hold", MOST_SPANS)
+    store.records.purge_streams(streams, now_s - OLDEST_S)
+    store.records.purge("request", MOST_REQUESTS)
+    store.records.purge("fault", MOST_FAULTS)
+    store.records.purge("stream_window", MOST_WINDOWS)
+    store.records.purge("hold", MOST_SPANS)
     jobs.forget(kept, now_s - OLDEST_S)
 
 

@@ -17,9 +17,9 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
 from edgewise.runtime import clock
 from edgewise.runtime.protocol.messages import DEADLINE, number, text
-from edgewise.runtime.records import OpenStream, stream_number
-from edgewise.runtime.sqlite import LEAST_PAUSE_S, WAIT_S, StoreError
 from edgewise.runtime.store import Store
+from edgewise.runtime.store.database import LEAST_PAUSE_S, WAIT_S, StoreError
+from edgewise.runtime.store.records import OpenStream, stream_number
 
 FIGURES: dict[str, float | None] = {
     "rate_qps": None, "size_bytes": None, "deadline_s": None, "min_accuracy": 0.0,
@@ -129,7 +129,7 @@ class Book:
         until_s = clock.monotonic_s() + WAIT_S
         while True:
             try:
-                return self._store.open_stream(self._gateway, stated, key, owner)
+                return self._store.records.open_stream(self._gateway, stated, key, owner)
             except StoreError as error:
                 if not error.held or clock.monotonic_s() > until_s:
                     raise ProtocolError(f"no stream can be kept: {error}", status=503) from error
@@ -138,11 +138,11 @@ class Book:
     def closed(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
         """A stream ended."""
         if self._store is not None:
-            self._store.close_stream(stream_id, worker, outcome)
+            self._store.records.close_stream(stream_id, worker, outcome)
 
     def kept(self) -> list[OpenStream]:
         """Streams that are open, of this gateway's earlier life."""
-        return [] if self._store is None else self._store.open_streams(self._gateway)
+        return [] if self._store is None else self._store.records.open_streams(self._gateway)
 
     def policy(self, decision: str, what: str) -> str:
         """The policy that the store names, see `Store.policy`; "" where there is no store."""

@@ -8,7 +8,7 @@ import struct
 from typing import NamedTuple
 
 from edgewise.core.sojourns import FINE_BITS
-from edgewise.runtime.records import COUNTS, Window
+from edgewise.runtime.store.records import COUNTS, Window
 
 MOST, OTHERS = 100, "(others)"  # applications of a window that are told apart, and what all others are called
 KEPT = 8  # windows in which late answers still count; those of older ones count in the oldest of these

@@ -6,8 +6,8 @@ Each `step` writes what came since the last one; what could not be written is wr
 from edgewise.core.dispatch.policy import ChoosingPolicy
 from edgewise.runtime import clock
 from edgewise.runtime.gateway.gateway import Gateway
-from edgewise.runtime.records import Request
-from edgewise.runtime.steady import SteadyStore
+from edgewise.runtime.store.records import Request
+from edgewise.runtime.store.steady import SteadyStore
 
 OUTCOMES_AT_ONCE = 100  # streams, whose turn comes in the next steps where there are more
 
@@ -34,7 +34,7 @@ class Writing:
         self._note_streams()
         self._note_requests()
         self._note_windows()
-        self.store.note_faults(self.gateway.session.faults.drain())
+        self.store.faults.note(self.gateway.session.faults.drain())
 
     def _note_streams(self) -> None:
         session = self.gateway.session
@@ -42,10 +42,10 @@ class Writing:
         if bound != self._bound:
             here = {s for s, w in bound.items() if self._bound.get(s) != w}
             changed = here | self._bound.keys() - bound.keys()
-            self.store.bind({s: names[bound[s]] if s in bound else None for s in changed})
+            self.store.records.bind({s: names[bound[s]] if s in bound else None for s in changed})
             self._bound = dict(bound)
         if outcomes := session.outcomes(OUTCOMES_AT_ONCE):
-            self.store.note_outcomes(outcomes)
+            self.store.records.note_outcomes(outcomes)
             session.noted(outcomes)
 
     def _note_requests(self) -> None:
@@ -53,11 +53,11 @@ class Writing:
         queues = [group.over for group in self.gateway.splits] + ([services.over] if services else [])
         site = str(self.gateway.site)
         if over := [Request(at_s, site, *rest) for queue in queues for at_s, rest in queue]:
-            self.store.note_requests(over)
+            self.store.records.note_requests(over)
             for queue in queues:  # only now: where the store is held, they are written the next time
                 queue.clear()
         if services is not None and services.answered:
-            self.store.note_answers((name, *sums) for name, sums in services.answered.items())
+            self.store.records.note_answers((name, *sums) for name, sums in services.answered.items())
             services.answered = {}
 
     def _note_windows(self) -> None:
@@ -65,5 +65,5 @@ class Writing:
         active = policy.current.name if isinstance(policy, ChoosingPolicy) else policy.name
         name = self.gateway.name or ""
         if rows := session.tally.changed(self._began_s, name, self._life_s, active):
-            self.store.note_windows(rows)
+            self.store.records.note_windows(rows)
             session.tally.written()

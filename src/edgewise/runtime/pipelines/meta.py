@@ -17,39 +17,16 @@ from edgewise.arrays import Floats, Ints
 from edgewise.errors import RunError
 from edgewise.model.pipelines import Network
 from edgewise.runtime import clock
-from edgewise.runtime.faults import FAULTS, FaultStore
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.rates import rates_of
 from edgewise.runtime.pipelines.running import RunningPipeline
 from edgewise.runtime.pipelines.task import PERIOD_S
-from edgewise.runtime.sqlite import StoreError
 from edgewise.runtime.states import ENDED, WAITING
+from edgewise.runtime.store.database import Database, StoreError, Table
+from edgewise.runtime.store.faults import FaultTable
 
 if TYPE_CHECKING:
     from edgewise.runtime.pipelines.session import PipelineSession
-
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS node (
-    name TEXT PRIMARY KEY, speed_ops REAL NOT NULL, memory_bytes REAL NOT NULL, free_bytes REAL NOT NULL,
-    tasks INTEGER NOT NULL, busy REAL NOT NULL, seen_s REAL NOT NULL
-);
-CREATE TABLE IF NOT EXISTS link (
-    one TEXT NOT NULL, other TEXT NOT NULL, bandwidth_bps REAL NOT NULL, up INTEGER NOT NULL,
-    rate_bps REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (one, other)
-);
-CREATE TABLE IF NOT EXISTS pipeline (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, state TEXT NOT NULL, live TEXT NOT NULL,
-    since_s REAL NOT NULL
-);
-CREATE TABLE IF NOT EXISTS task (
-    pipeline INTEGER NOT NULL, name TEXT NOT NULL, node TEXT NOT NULL, frames INTEGER NOT NULL,
-    time_s REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (pipeline, name)
-);
-CREATE TABLE IF NOT EXISTS flow (
-    pipeline INTEGER NOT NULL, edge TEXT NOT NULL, links TEXT NOT NULL, allowed_bps REAL NOT NULL,
-    rate_bps REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (pipeline, edge)
-);
-"""
 
 
 class NodeStatus(NamedTuple):
@@ -111,10 +88,41 @@ S = TypeVar("S", NodeStatus, LinkStatus, TaskStatus, FlowStatus)
 TABLES: dict[type, str] = {NodeStatus: "node", LinkStatus: "link", TaskStatus: "task", FlowStatus: "flow"}
 
 
-class MetaStore(FaultStore):
+class _Seen(Table):
+    """What `MetaStore` itself reads and writes."""
+
+    SCHEMA = """
+CREATE TABLE IF NOT EXISTS node (
+    name TEXT PRIMARY KEY, speed_ops REAL NOT NULL, memory_bytes REAL NOT NULL, free_bytes REAL NOT NULL,
+    tasks INTEGER NOT NULL, busy REAL NOT NULL, seen_s REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS link (
+    one TEXT NOT NULL, other TEXT NOT NULL, bandwidth_bps REAL NOT NULL, up INTEGER NOT NULL,
+    rate_bps REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (one, other)
+);
+CREATE TABLE IF NOT EXISTS pipeline (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, state TEXT NOT NULL, live TEXT NOT NULL,
+    since_s REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS task (
+    pipeline INTEGER NOT NULL, name TEXT NOT NULL, node TEXT NOT NULL, frames INTEGER NOT NULL,
+    time_s REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (pipeline, name)
+);
+CREATE TABLE IF NOT EXISTS flow (
+    pipeline INTEGER NOT NULL, edge TEXT NOT NULL, links TEXT NOT NULL, allowed_bps REAL NOT NULL,
+    rate_bps REAL NOT NULL, seen_s REAL NOT NULL, PRIMARY KEY (pipeline, edge)
+);
+"""
+
+
+class MetaStore(Database):
     """The database of one test bed, see `Database`; each thread opens its own."""
 
-    SCHEMA = SCHEMA + FAULTS
+    TABLES = _Seen, FaultTable
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(file)
+        self.faults = FaultTable(self)
 
     def put(self, rows: Iterable[Status], forget: Iterable[type[Status]] = ()) -> None:
         """The newest status of each; all that was known of the kinds in `forget` goes."""

@@ -206,7 +206,7 @@ class PipelineSession:
         self._tell_measured()
         self._carry_out(self.core.handle(PlacementDue(clock.monotonic_s() - self._began_s)))
         if self.meta is not None:
-            self.meta.note_faults(self.faults.drain())
+            self.meta.faults.note(self.faults.drain())
             self._monitor = self._monitor or Monitor(self, self.meta.file)
 
     def _tell_measured(self) -> None:

@@ -10,12 +10,11 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from edgewise.core.holders import Held
 from edgewise.runtime import clock
-from edgewise.runtime.faults import FaultStore
-from edgewise.runtime.sqlite import telling
+from edgewise.runtime.store.database import Table
 
 
 class Request(NamedTuple):
@@ -69,39 +68,8 @@ class Window(NamedTuple):
 
 COUNTS = ("streams_opened", "streams_bound", "streams_refused", "ok", "failed", "rejected")
 Span = tuple[float, float, Held]
-RECORDS = """
-CREATE TABLE IF NOT EXISTS stream (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, gateway TEXT NOT NULL, needs TEXT NOT NULL, key TEXT,
-    opened_s REAL NOT NULL, closed_s REAL, worker TEXT, outcome TEXT, owner TEXT NOT NULL DEFAULT ''
-);
-CREATE TABLE IF NOT EXISTS request (
-    id INTEGER PRIMARY KEY, at_s REAL NOT NULL, site TEXT NOT NULL, service TEXT NOT NULL,
-    deadline_s REAL NOT NULL, size_bytes REAL NOT NULL, station TEXT, end_s REAL,
-    outcome TEXT NOT NULL DEFAULT ''
-);
-CREATE TABLE IF NOT EXISTS answer (
-    service TEXT PRIMARY KEY, answers INTEGER NOT NULL, size_bytes REAL NOT NULL
-);
-CREATE TABLE IF NOT EXISTS stream_window (
-    id INTEGER PRIMARY KEY, start_s REAL NOT NULL, gateway TEXT NOT NULL, life REAL NOT NULL,
-    policy TEXT NOT NULL, counts TEXT NOT NULL, delays TEXT NOT NULL, worked TEXT NOT NULL DEFAULT '[]',
-    sent TEXT NOT NULL DEFAULT '{}', UNIQUE (start_s, gateway, life)
-);
-CREATE TABLE IF NOT EXISTS hold (
-    id INTEGER PRIMARY KEY, start_s REAL NOT NULL, end_s REAL NOT NULL, place TEXT NOT NULL,
-    owner TEXT NOT NULL, work TEXT NOT NULL, cores REAL NOT NULL, memory_bytes REAL NOT NULL,
-    bps REAL NOT NULL
-);
-CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NULL;
-"""
-ADDED = {
-    "stream": {"owner": "TEXT NOT NULL DEFAULT ''"},
-    "request": {"station": "TEXT", "end_s": "REAL", "outcome": "TEXT NOT NULL DEFAULT ''"},
-    "stream_window": {"worked": "TEXT NOT NULL DEFAULT '[]'", "sent": "TEXT NOT NULL DEFAULT '{}'"},
-}
-"""Columns that an earlier version did not have, by table."""
 HELD_NOW, TOTALS = "held now", "held in all"  # settings
-_REQUEST, _WINDOW, _HELD = (", ".join(each._fields) for each in (Request, Window, Held))
+_HELD, _JSON = ", ".join(Held._fields), ("counts", "delays", "worked", "sent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +94,39 @@ def stream_number() -> int:
     return secrets.randbelow(2**53 - 1) + 1
 
 
-class RecordStore(FaultStore):
-    """The part of a store that says what came and what became of it; its schema has `RECORDS`."""
+class RecordTable(Table):
+    """What came, what became of it, and who held what meanwhile."""
 
-    def add_columns(self) -> None:
-        """Give the tables of an earlier version the columns that they lack."""
-        for table, columns in ADDED.items():
-            known = {name for (name,) in self.rows("SELECT name FROM pragma_table_info(?)", (table,))}
-            for name, kind in columns.items():
-                if name not in known:
-                    self.run(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")
+    SCHEMA = """
+CREATE TABLE IF NOT EXISTS stream (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, gateway TEXT NOT NULL, needs TEXT NOT NULL, key TEXT,
+    opened_s REAL NOT NULL, closed_s REAL, worker TEXT, outcome TEXT, owner TEXT NOT NULL DEFAULT ''
+);
+CREATE TABLE IF NOT EXISTS request (
+    id INTEGER PRIMARY KEY, at_s REAL NOT NULL, site TEXT NOT NULL, service TEXT NOT NULL,
+    deadline_s REAL NOT NULL, size_bytes REAL NOT NULL, station TEXT, end_s REAL,
+    outcome TEXT NOT NULL DEFAULT ''
+);
+CREATE TABLE IF NOT EXISTS answer (
+    service TEXT PRIMARY KEY, answers INTEGER NOT NULL, size_bytes REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS stream_window (
+    id INTEGER PRIMARY KEY, start_s REAL NOT NULL, gateway TEXT NOT NULL, life REAL NOT NULL,
+    policy TEXT NOT NULL, counts TEXT NOT NULL, delays TEXT NOT NULL, worked TEXT NOT NULL DEFAULT '[]',
+    sent TEXT NOT NULL DEFAULT '{}', UNIQUE (start_s, gateway, life)
+);
+CREATE TABLE IF NOT EXISTS hold (
+    id INTEGER PRIMARY KEY, start_s REAL NOT NULL, end_s REAL NOT NULL, place TEXT NOT NULL,
+    owner TEXT NOT NULL, work TEXT NOT NULL, cores REAL NOT NULL, memory_bytes REAL NOT NULL,
+    bps REAL NOT NULL
+);
+CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NULL;
+"""
+    ADDED: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "stream": {"owner": "TEXT NOT NULL DEFAULT ''"},
+        "request": {"station": "TEXT", "end_s": "REAL", "outcome": "TEXT NOT NULL DEFAULT ''"},
+        "stream_window": {"worked": "TEXT NOT NULL DEFAULT '[]'", "sent": "TEXT NOT NULL DEFAULT '{}'"},
+    }
 
     def open_stream(
         self, gateway: str, needs: dict[str, Any], key: Sequence[str | None] | None, owner: str = ""
@@ -146,7 +137,7 @@ class RecordStore(FaultStore):
             its number, unique over all gateways.
         """
         number, stated = stream_number(), None if key is None else json.dumps(list(key))
-        self.run(
+        self.db.run(
             "INSERT INTO stream (id, gateway, needs, key, opened_s, owner) VALUES (?, ?, ?, ?, ?, ?)",
             (number, gateway, json.dumps(needs), stated, clock.unix_s(), owner),
         )
@@ -154,46 +145,48 @@ class RecordStore(FaultStore):
 
     def close_stream(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
         """A stream ended."""
-        self.run(
+        self.db.later(("close", stream_id), lambda: self._close(stream_id, worker, outcome))
+
+    def _close(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
+        self.db.run(
             "UPDATE stream SET closed_s = ?, worker = ?, outcome = ? WHERE id = ?",
             (clock.unix_s(), worker, json.dumps(outcome), stream_id),
         )
 
     def note_outcomes(self, outcomes: Mapping[int, dict[str, Any]]) -> None:
         """What became so far of queries of streams; also of refused ones, which are closed."""
-        with self.at_once():
-            self.run_for_each(
+        with self.db.at_once():
+            self.db.run_for_each(
                 "UPDATE stream SET outcome = ? WHERE id = ?",
                 [(json.dumps(outcome), number) for number, outcome in outcomes.items()],
             )
 
     def note_requests(self, rows: Sequence[Request]) -> None:
         """Keep requests of services, and queries of split models, that are over."""
-        with self.at_once():
-            self.run_for_each(f"INSERT INTO request ({_REQUEST}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        with self.db.at_once():
+            self.db.keep("request", rows)
 
     def note_windows(self, rows: Sequence[Window]) -> None:
         """Keep windows as they are now."""
-        with self.at_once():
-            self.run_for_each(
-                f"INSERT INTO stream_window ({_WINDOW}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (start_s, gateway, life) DO UPDATE SET policy = excluded.policy,"
+        with self.db.at_once():
+            self.db.keep(
+                "stream_window",
+                rows,
+                _JSON,
+                "ON CONFLICT (start_s, gateway, life) DO UPDATE SET policy = excluded.policy,"
                 " counts = excluded.counts, delays = excluded.delays, worked = excluded.worked,"
                 " sent = excluded.sent",
-                [(*row[:4], *map(json.dumps, row[4:])) for row in rows],
             )
 
     def windows(self, since_s: float = 0.0) -> list[Window]:
         """Windows that began since then, oldest first."""
-        found = self.rows(
-            f"SELECT {_WINDOW} FROM stream_window WHERE start_s >= ? ORDER BY start_s, id", (since_s,)
-        )
-        return [Window(*row[:4], *map(json.loads, row[4:])) for row in found]
+        read = "stream_window WHERE start_s >= ? ORDER BY start_s, id"
+        return self.db.kept(Window, read, (since_s,), _JSON)
 
     def note_spans(self, ended: Sequence[Span], held: Sequence[tuple[float, Held]]) -> None:
         """Keep who held what until now, and who holds what, since when."""
-        with self.at_once():
-            self.run_for_each(
+        with self.db.at_once():
+            self.db.run_for_each(
                 f"INSERT INTO hold (start_s, end_s, {_HELD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 [(start_s, end_s, *what) for start_s, end_s, what in ended],
             )
@@ -205,7 +198,7 @@ class RecordStore(FaultStore):
 
     def spans(self, since_s: float = 0.0) -> list[Span]:
         """Who held what until some time since then, in order of ends."""
-        found = self.rows(
+        found = self.db.rows(
             f"SELECT start_s, end_s, {_HELD} FROM hold WHERE end_s > ? ORDER BY end_s", (since_s,)
         )
         return [(start_s, end_s, Held(*what)) for start_s, end_s, *what in found]
@@ -219,21 +212,21 @@ class RecordStore(FaultStore):
         return [Held(*what) for what in self._kept(TOTALS)]
 
     def _keep(self, name: str, value: Any) -> None:
-        self.run("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, json.dumps(value)))
+        self.db.run("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, json.dumps(value)))
 
     def _kept(self, name: str) -> list[Any]:
-        found = self.rows("SELECT value FROM setting WHERE name = ?", (name,))
+        found = self.db.rows("SELECT value FROM setting WHERE name = ?", (name,))
         return list(json.loads(found[0][0])) if found else []
 
     def oldest_s(self, table: str, column: str, most: int) -> float:
         """Since when a table that keeps the latest `most` rows is whole; 0: from the beginning."""
-        count, oldest_s = self.rows(f"SELECT COUNT(*), MIN({column}) FROM {table}")[0]
+        count, oldest_s = self.db.rows(f"SELECT COUNT(*), MIN({column}) FROM {table}")[0]
         return float(oldest_s) if count >= most else 0.0
 
     def note_answers(self, rows: Iterable[tuple[str, int, int]]) -> None:
         """Add answers of services: whose, how many, and their bytes together."""
-        with self.at_once():
-            self.run_for_each(
+        with self.db.at_once():
+            self.db.run_for_each(
                 "INSERT INTO answer VALUES (?, ?, ?) ON CONFLICT (service) DO UPDATE SET"
                 " answers = answers + excluded.answers, size_bytes = size_bytes + excluded.size_bytes",
                 rows,
@@ -241,16 +234,15 @@ class RecordStore(FaultStore):
 
     def answer_bytes(self) -> dict[str, float]:
         """Mean size of the answers of each service that gave any."""
-        return dict(self.rows("SELECT service, size_bytes / answers FROM answer WHERE answers > 0"))
+        return dict(self.db.rows("SELECT service, size_bytes / answers FROM answer WHERE answers > 0"))
 
     def requests(self, since_s: float = 0.0) -> list[Request]:
         """Requests and queries that came since then and are over, oldest first."""
-        found = self.rows(f"SELECT {_REQUEST} FROM request WHERE at_s >= ? ORDER BY at_s", (since_s,))
-        return [Request(*row) for row in found]
+        return self.db.kept(Request, "request WHERE at_s >= ? ORDER BY at_s", (since_s,))
 
     def purge(self, table: str, most: int) -> None:
         """Forget rows of a table, as "request" or "fault", but for the latest `most`."""
-        self.run(f"DELETE FROM {table} WHERE id <= (SELECT MAX(id) FROM {table}) - ?", (most,))
+        self.db.run(f"DELETE FROM {table} WHERE id <= (SELECT MAX(id) FROM {table}) - ?", (most,))
 
     def purge_streams(self, most: int, before_s: float, at_once: int = 5_000) -> int:
         """Forget closed streams, but for the latest `most` and what was closed since `before_s`.
@@ -263,29 +255,29 @@ class RecordStore(FaultStore):
             how many were forgotten.
         """
         gone = json.dumps({"reason": "its gateway is no longer there"})
-        self.run(
+        self.db.run(
             "UPDATE stream SET closed_s = ?, outcome = ? WHERE closed_s IS NULL AND gateway NOT IN"
             " (SELECT name FROM process WHERE wanted OR handle IS NOT NULL)",
             (clock.unix_s(), gone),
         )
-        forgotten = self.run(
+        forgotten = self.db.run(
             "DELETE FROM stream WHERE id IN (SELECT id FROM stream WHERE closed_s IS NOT NULL AND"
             " (id NOT IN (SELECT id FROM stream ORDER BY opened_s DESC LIMIT ?) OR closed_s < ?)"
             " ORDER BY opened_s LIMIT ?)",
             (most, before_s, at_once),
         ).rowcount
         if forgotten:
-            with telling(self.file):
-                self._db.executescript("PRAGMA incremental_vacuum")  # `execute` frees one page
+            self.db.shrink()
         return forgotten
 
     def streams_open(self) -> int:
-        """How many are open."""
-        return int(self.rows("SELECT COUNT(*) FROM stream WHERE closed_s IS NULL")[0][0])
+        """How many are open; 0 where that cannot be read."""
+        read = "SELECT COUNT(*) FROM stream WHERE closed_s IS NULL"
+        return self.db.read_or(lambda: int(self.db.rows(read)[0][0]), 0)
 
     def open_streams(self, gateway: str) -> list[OpenStream]:
         """The streams that a gateway accepted and nobody closed, oldest first."""
-        rows = self.rows(
+        rows = self.db.rows(
             "SELECT id, needs, key, opened_s, worker, owner, outcome FROM stream"
             " WHERE gateway = ? AND closed_s IS NULL ORDER BY opened_s",
             (gateway,),
@@ -300,15 +292,15 @@ class RecordStore(FaultStore):
 
     def bind(self, workers: Mapping[int, str | None]) -> None:
         """Note which worker each of these open streams is bound to."""
-        with self.at_once():
-            self.run_for_each(
+        with self.db.at_once():
+            self.db.run_for_each(
                 "UPDATE stream SET worker = ? WHERE id = ? AND closed_s IS NULL",
                 [(worker, number) for number, worker in workers.items()],
             )
 
     def streams(self, most: int = 10_000) -> list[dict[str, Any]]:
         """The latest streams, open and closed, oldest first; `closed_s` is None for open ones."""
-        rows = self.rows(
+        rows = self.db.rows(
             "SELECT id, gateway, needs, opened_s, closed_s, worker, outcome FROM"
             " (SELECT * FROM stream ORDER BY opened_s DESC LIMIT ?) ORDER BY opened_s",
             (most,),

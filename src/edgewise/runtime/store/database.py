@@ -5,15 +5,13 @@ A disk that is full, rights that are missing and a damaged file are the user's t
 """
 
 import json
-import os
-import shutil
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import fields
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -74,13 +72,30 @@ def connect(file: Path) -> sqlite3.Connection:
     return made
 
 
+class Table:
+    """A part of a database with a subject of its own: its tables, and what is read from and written to them.
+
+    Args:
+        db: whose part it is.
+    Attributes:
+        SCHEMA: makes its tables where they are missing.
+        ADDED: columns that an earlier version did not have, by table.
+    """
+
+    SCHEMA = ""
+    ADDED: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+
+    def __init__(self, db: "Database") -> None:
+        self.db = db
+
+
 class Database:
     """A database in WAL mode; every statement commits unless a transaction was begun.
 
     Args:
         file: created when missing, in a folder that is its owner's only; so are both from now on.
     Attributes:
-        SCHEMA: makes its tables where they are missing.
+        TABLES: its parts, whose tables are made where they are missing.
         WAIT_S: how long a statement waits for another program that holds the file. After one that waited in
             vain, all others fail at once for as long, so that an event loop goes on to what else there is.
         exposed: whether others could read it until now.
@@ -89,7 +104,7 @@ class Database:
             and writes it (`StoreError`).
     """
 
-    SCHEMA = ""
+    TABLES: ClassVar[tuple[type[Table], ...]] = ()
     WAIT_S = WAIT_S
 
     def __init__(self, file: Path) -> None:
@@ -102,8 +117,17 @@ class Database:
         self._held_until_s = 0.0
         self._db = connect(file)
         with telling(file):
-            self._db.executescript(self.SCHEMA)
+            self._db.executescript("".join(each.SCHEMA for each in self.TABLES))
             self._db.execute(f"PRAGMA busy_timeout = {self.WAIT_S * 1e3:.0f}")  # once it is open
+        self._add_columns()
+
+    def _add_columns(self) -> None:
+        """Give the tables of an earlier version the columns that they lack."""
+        for table, columns in (pair for each in self.TABLES for pair in each.ADDED.items()):
+            known = {name for (name,) in self.rows("SELECT name FROM pragma_table_info(?)", (table,))}
+            for name, kind in columns.items():
+                if name not in known:
+                    self.run(f"ALTER TABLE {table} ADD COLUMN {name} {kind}")
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Carry out a statement that changes something."""
@@ -123,17 +147,51 @@ class Database:
     def kept(
         self, kind: type[T], rest: str, values: Sequence[Any] = (), as_json: Sequence[str] = ()
     ) -> list[T]:
-        """Rows as a dataclass that has a field for each column.
+        """Rows as a dataclass or named tuple that has a field for each column.
 
         Args:
             rest: of the query, from the table's name on.
             as_json: columns that hold JSON.
         """
-        names = [each.name for each in fields(kind)]  # type: ignore[arg-type]  # of a dataclass
+        names = columns_of(kind)
         found = self.rows(f"SELECT {', '.join(names)} FROM {rest}", values)
-        rows: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in found]
-        decoded = [row | {name: json.loads(row[name]) for name in as_json} for row in rows]
-        return msgspec.convert(decoded, list[kind], strict=False)  # type: ignore[valid-type]
+        rows: list[Any] = [list(row) for row in found]
+        for at in (names.index(name) for name in as_json):
+            for row in rows:
+                row[at] = None if row[at] is None else json.loads(row[at])
+        if is_dataclass(kind):
+            rows = [dict(zip(names, row, strict=True)) for row in rows]
+        return msgspec.convert(rows, list[kind], strict=False)  # type: ignore[valid-type]
+
+    def keep(self, table: str, rows: Sequence[Any], as_json: Sequence[str] = (), then: str = "") -> None:
+        """Write rows, dataclasses or named tuples of one kind that have a field for each column.
+
+        Args:
+            as_json: columns that hold JSON.
+            then: what follows the values, as where a row of the same key is there.
+        """
+        if not rows:
+            return
+        names = columns_of(type(rows[0]))
+        marks = ", ".join("?" * len(names))
+        written = [[getattr(row, name) for name in names] for row in rows]
+        for at in (names.index(name) for name in as_json):
+            for row in written:
+                row[at] = json.dumps(row[at])
+        self.run_for_each(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks}) {then}", written)
+
+    def later(self, key: Hashable, write: Callable[[], None], lossy: bool = False) -> None:
+        """Write what may also be written later; at once, where the store is not a steady one.
+
+        Args:
+            key: what is written; of two that are owed with one key the latter is.
+            lossy: it may be lost where too much is owed.
+        """
+        write()
+
+    def read_or(self, read: Callable[[], T], otherwise: T) -> T:
+        """What can be read; something else only where the store is a steady one."""
+        return read()
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -159,6 +217,11 @@ class Database:
             raise
         self._held = None
 
+    def shrink(self) -> None:
+        """Give the room back that forgotten rows had."""
+        with self._telling():
+            self._db.executescript("PRAGMA incremental_vacuum")  # `execute` frees one page
+
     def checkpoint(self) -> None:
         """Have the file hold by itself what its log does, as far as nobody reads what was there before."""
         with self._telling():
@@ -177,19 +240,7 @@ class Database:
         return known and (open_folder or any(open_files))
 
 
-def open_copy(file: Path) -> sqlite3.Connection:
-    """The last good copy of a damaged file, to read.
-
-    Raises:
-        StoreError: the file is damaged, and there is none.
-    """
-    copy = copy_of(file)
-    if not copy.is_file():
-        raise StoreError(f"state {file}: is damaged; it is left as it is, and {_help(file)}", damaged=True)
-    return _to_read(copy)
-
-
-def _to_read(file: Path) -> sqlite3.Connection:
+def to_read(file: Path) -> sqlite3.Connection:
     """A connection that changes nothing, not even a counter in a damaged file."""
     check_log(file)
     with telling(file):
@@ -240,11 +291,12 @@ def telling(file: Path) -> Iterator[None]:
         if message is None:
             raise
         damaged = code & 0xFF in DAMAGED
-        message = message.format(error=error, help=_help(file) if damaged else "")
+        message = message.format(error=error, help=help_with(file) if damaged else "")
         raise StoreError(f"state {file}: {message}", damaged, code & 0xFF in HELD) from error
 
 
-def _help(file: Path) -> str:
+def help_with(file: Path) -> str:
+    """What to do about a damaged file."""
     copy = copy_of(file)
     if not copy.is_file():
         return "there is no copy: use another --state folder, or move this one away to begin anew"
@@ -257,68 +309,9 @@ def copy_of(file: Path) -> Path:
     return file.with_name(file.name + COPY)
 
 
-def keep_copy(file: Path) -> None:
-    """Copy a file while others write to it; the former copy goes when the new one is whole.
-
-    Raises:
-        StoreError: it is damaged, or there is no room.
-    """
-    fresh = file.with_name(f"{file.name}{COPY}.new")
-    fresh.unlink(missing_ok=True)
-    try:
-        os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        with telling(file), closing(_to_read(file)) as source, closing(sqlite3.connect(fresh)) as target:
-            source.backup(target)
-            target.execute("PRAGMA journal_mode = DELETE")  # one file
-            _check(target, file)
-        fresh.replace(copy_of(file))
-    except OSError as error:
-        raise StoreError(f"state {file}: cannot be copied: {error}; make room on its disk") from error
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
-def check_whole(file: Path) -> None:
-    """Read a whole file, where there is one.
-
-    Raises:
-        StoreError: it is damaged.
-    """
-    if not file.is_file():
-        return
-    if file.stat().st_size == 0 and copy_of(file).is_file():  # which SQLite takes for a new one
-        raise StoreError(f"state {file}: is damaged (emptied); {_help(file)}", damaged=True)
-    with telling(file), closing(_to_read(file)) as source:
-        _check(source, file)
-
-
-def _check(database: sqlite3.Connection, file: Path) -> None:
-    found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if found != "ok":
-        message = f"is damaged ({found.splitlines()[-1]}); it is left as it is, and {_help(file)}"
-        raise StoreError(f"state {file}: {message}", damaged=True)
-
-
-def restore(file: Path) -> Path:
-    """Put the last good copy in a file's place; returns where the file is now.
-
-    Raises:
-        StoreError: there is no copy, or it is damaged.
-    """
-    copy = copy_of(file)
-    if not copy.is_file():
-        raise StoreError(
-            f"state {file}: there is no copy to restore; use another --state folder, or move this one away"
-        )
-    with closing(open_copy(file)) as kept:
-        _check(kept, copy)
-    aside = file.with_name(f"{file.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
-    for part in ("", LOG, INDEX):
-        old = Path(f"{file}{part}")
-        if old.exists():
-            old.rename(f"{aside}{part}")
-    fresh = file.with_name(f"{file.name}.new")
-    os.close(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
-    shutil.copyfile(copy, fresh)
-    fresh.replace(file)
-    return aside
+def columns_of(kind: type) -> tuple[str, ...]:
+    """The columns of a kind of row."""
+    if is_dataclass(kind):
+        return tuple(each.name for each in fields(kind))
+    names: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]  # of a named tuple
+    return names

@@ -5,7 +5,7 @@ written when that works again. Only what must not be promised without being kept
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from edgewise.runtime import clock
-from edgewise.runtime.faults import Fault
-from edgewise.runtime.sqlite import LOG, LOOP_WAIT_S, LOST, StoreError, beside
-from edgewise.runtime.store import Running, Store
+from edgewise.runtime.store.database import LOG, LOOP_WAIT_S, LOST, StoreError, beside
+from edgewise.runtime.store.processes import Running
+from edgewise.runtime.store.store import Store
 
 log = logging.getLogger("edgewise.store")
 TRY_S = 1.0
@@ -37,7 +37,7 @@ class SteadyStore(Store):
         self.WAIT_S = wait_s
         super().__init__(file)
         self.trouble = ""
-        self._owed: dict[tuple[str, Any], Callable[[], None]] = {}
+        self._owed: dict[Hashable, Callable[[], None]] = {}
         self._rows: list[Running] = []
         self._settings: dict[str, Any] = {}
         self._tried_s = self._held_since_s = self._looked_s = 0.0
@@ -51,7 +51,7 @@ class SteadyStore(Store):
             return
         self._tried_s = clock.monotonic_s()
         try:
-            super().put("settled_s", clock.unix_s())
+            self._put("settled_s", clock.unix_s())
             while self._owed:
                 key = next(iter(self._owed))
                 self._owed[key]()
@@ -95,7 +95,7 @@ class SteadyStore(Store):
     def put(self, name: str, value: Any) -> None:
         """See `Store.put`."""
         self._settings[name] = value
-        self._do(("put", name), lambda: super(SteadyStore, self).put(name, value))
+        super().put(name, value)
 
     def processes(self, kind: str | None = None) -> list[Running]:
         """See `Store.processes`."""
@@ -119,31 +119,7 @@ class SteadyStore(Store):
             else row
             for row in self._rows
         ]
-        self._do(("started", name), lambda: super(SteadyStore, self).started(name, handle, failures))
-
-    def streams_open(self) -> int:
-        """See `Store.streams_open`; 0 where that cannot be read."""
-        return self.read_or(super().streams_open, 0)
-
-    def close_stream(self, stream_id: int, worker: str | None, outcome: dict[str, Any]) -> None:
-        """See `Store.close_stream`."""
-        self._do(
-            ("close", stream_id),
-            lambda: super(SteadyStore, self).close_stream(stream_id, worker, outcome),
-        )
-
-    def retired(self) -> list[tuple[str, int, float | None]]:
-        """See `Store.retired`; none where that cannot be read."""
-        return self.read_or(super().retired, [])
-
-    def faults(self, since_s: float = 0.0) -> list[Fault]:
-        """See `FaultStore.faults`; none where that cannot be read."""
-        return self.read_or(partial(super().faults, since_s), [])
-
-    def note_faults(self, rows: Sequence[Fault]) -> None:
-        """See `FaultStore.note_faults`."""
-        if rows and len(self._owed) < MOST_OWED:
-            self._do(("faults", rows[0]), lambda: super(SteadyStore, self).note_faults(rows))
+        super().started(name, handle, failures)
 
     def read_or(self, read: Callable[[], T], otherwise: T) -> T:
         """What can be read, by whomever, else something."""
@@ -153,8 +129,10 @@ class SteadyStore(Store):
             self.note(error)
             return otherwise
 
-    def _do(self, key: tuple[str, Any], write: Callable[[], None]) -> None:
-        """Write now, or later."""
+    def later(self, key: Hashable, write: Callable[[], None], lossy: bool = False) -> None:
+        """See `Database.later`."""
+        if lossy and len(self._owed) >= MOST_OWED:
+            return
         if not self._owed and not self.trouble:
             try:
                 return write()

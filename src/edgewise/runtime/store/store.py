@@ -4,23 +4,34 @@ The controller and every gateway open the same file. What was committed survives
 process, so whoever starts again reads here what it was doing.
 """
 
-import hashlib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from edgewise.runtime import clock
-from edgewise.runtime.faults import FAULTS
-from edgewise.runtime.records import HELD_NOW, RECORDS, RecordStore
-from edgewise.runtime.sqlite import StoreError, open_copy
+from edgewise.runtime.store.copies import open_copy
+from edgewise.runtime.store.database import Database, StoreError, Table
+from edgewise.runtime.store.faults import FaultTable
+from edgewise.runtime.store.jobs import JobTable
+from edgewise.runtime.store.pipelines import PipelineTable
+from edgewise.runtime.store.processes import Process, Running, from_fields, process_of
+from edgewise.runtime.store.records import HELD_NOW, RecordTable
 
-SCHEMA = """
+DATABASE = "state.sqlite"  # in the folder of a live system
+MOST_CHANGES = 1000  # of nodes, that are kept
+# Settings. By decision the name of who decides, and of who watches; switches of them that are under way.
+POLICIES, SHADOWS, OPERATIONS = "policies", "shadows", "operations"
+ENDED = "ended"  # whether the system has come to its end; false from its controller's start on
+RUN = "run"  # when the latest began and ended
+
+
+class _Wanted(Table):
+    """Settings, and processes that are wanted: what `Store` itself reads and writes."""
+
+    SCHEMA = """
 CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS process (
     name TEXT PRIMARY KEY, kind TEXT NOT NULL, port INTEGER NOT NULL, cores TEXT NOT NULL,
@@ -31,91 +42,28 @@ CREATE TABLE IF NOT EXISTS process (
 CREATE TABLE IF NOT EXISTS successor (name TEXT PRIMARY KEY, process TEXT NOT NULL, handle TEXT);
 CREATE TABLE IF NOT EXISTS retired (handle TEXT PRIMARY KEY, port INTEGER NOT NULL, since_s REAL);
 """
-DATABASE = "state.sqlite"  # in the folder of a live system
-MOST_CHANGES = 1000  # of nodes, that are kept
-# Settings. By decision the name of who decides, and of who watches; switches of them that are under way.
-POLICIES, SHADOWS, OPERATIONS = "policies", "shadows", "operations"
-ENDED = "ended"  # whether the system has come to its end; false from its controller's start on
-RUN = "run"  # when the latest began and ended
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A process that is wanted.
+class Store(Database):
+    """The state of one live system, see `Database`.
 
     Attributes:
-        name: unique.
-        kind: "worker", "replica" or "gateway".
-        port: where it listens; the same after every restart.
-        settings: what `edgewise.runtime.process` needs to run it; JSON values.
-        cores: it may run on; all when empty.
-        wanted: whether it should run.
+        faults: what policies failed at.
+        records: what came and what became of it.
+        jobs, pipelines: that were submitted, and how far they are.
     """
 
-    name: str
-    kind: str
-    port: int
-    settings: dict[str, Any] = field(default_factory=dict)
-    cores: tuple[int, ...] = ()
-    wanted: bool = True
-
-    @property
-    def pooled(self) -> bool:
-        """Whether it is a worker that comes and goes."""
-        return "start_s" in self.settings
-
-    @property
-    def url(self) -> str:
-        """Where it answers this machine."""
-        host = str(self.settings.get("host") or "127.0.0.1")
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        scheme = "https" if self.settings.get("tls") else "http"
-        return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
-
-    @property
-    def digest(self) -> str:
-        """Of everything that a running process of it would have to be started anew for."""
-        text = json.dumps([self.kind, self.port, self.settings, self.cores], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """What is known of a wanted process: `handle` is the backend's name for it, None before its start.
-
-    `failures` counts ends in a row before it served; `restarts` all starts but the first; `outdated` says
-    that a successor with other settings shall take its place.
-    """
-
-    process: Process
-    handle: str | None
-    started_s: float
-    restarts: int
-    failures: int
-    outdated: bool
-
-    @property
-    def away(self) -> bool:
-        """Whether it is a worker that is not there now, and may be started."""
-        return self.process.pooled and not self.process.wanted and self.handle is None
-
-
-@lru_cache(4096)  # the controller reads them fifty times a second, gateways four times
-def _process(name: str, kind: str, port: int, settings: str, cores: str, wanted: int) -> Process:
-    """A process as it is written down; nobody changes its settings in place."""
-    return Process(name, kind, port, json.loads(settings), tuple(json.loads(cores)), bool(wanted))
-
-
-class Store(RecordStore):
-    """The state of one live system, see `Database`."""
-
-    SCHEMA = SCHEMA + FAULTS + RECORDS
+    TABLES = _Wanted, FaultTable, RecordTable, JobTable, PipelineTable
 
     def __init__(self, file: Path) -> None:
         super().__init__(file)
-        self.add_columns()
+        self._open_tables()
         if self.exposed:
             self.put("exposed", True)  # until `replace_exposed`
+
+    def _open_tables(self) -> None:
+        self.faults, self.records = FaultTable(self), RecordTable(self)
+        self.jobs, self.pipelines = JobTable(self), PipelineTable(self)
 
     @classmethod
     def readable(cls, file: Path) -> "Store":
@@ -132,6 +80,7 @@ class Store(RecordStore):
                 raise
             store = cls.__new__(cls)
             store.file, store._db, store._held = file.absolute(), open_copy(file), None
+            store._open_tables()
         return store
 
     # settings
@@ -143,6 +92,9 @@ class Store(RecordStore):
 
     def put(self, name: str, value: Any) -> None:
         """Set a setting."""
+        self.later(("put", name), lambda: self._put(name, value))
+
+    def _put(self, name: str, value: Any) -> None:
         self.run("INSERT OR REPLACE INTO setting VALUES (?, ?)", (name, json.dumps(value)))
 
     # who decides
@@ -195,7 +147,7 @@ class Store(RecordStore):
     def faults_since_switch(self, decision: str) -> dict[str, Any] | None:
         """How often the policy in use has failed since it decides, and the last of it; None: it has not."""
         name, since_s = self.policy(decision), self.get(f"{POLICIES} since", {}).get(decision, 0.0)
-        rows = [row for row in self.faults(since_s) if row.decision == decision and not row.shadow]
+        rows = [row for row in self.faults.since(since_s) if row.decision == decision and not row.shadow]
         # A gateway that is yet to be told asks the former one; where none is named each split has its own.
         found = [row for row in rows if name in ("", row.policy)]
         if not found:
@@ -282,7 +234,7 @@ class Store(RecordStore):
             (kind,),
         )
         return [
-            Running(_process(*process), handle, started_s, restarts, failures, bool(old))
+            Running(process_of(*process), handle, started_s, restarts, failures, bool(old))
             for *process, handle, started_s, restarts, failures, old in rows
         ]
 
@@ -292,6 +244,9 @@ class Store(RecordStore):
 
     def started(self, name: str, handle: str | None, failures: int) -> None:
         """A process was started (`handle`), or has ended (None)."""
+        self.later(("started", name), lambda: self._started(name, handle, failures))
+
+    def _started(self, name: str, handle: str | None, failures: int) -> None:
         self.run(
             "UPDATE process SET restarts = restarts + (?1 IS NOT NULL AND started_s > 0), failures = ?2,"
             " started_s = CASE WHEN ?1 IS NULL THEN started_s ELSE ?3 END, handle = ?1 WHERE name = ?4",
@@ -361,7 +316,7 @@ class Store(RecordStore):
 
     def retired(self) -> list[tuple[str, int, float | None]]:
         """Handle and port of processes that gave their place away, and since when nobody uses them."""
-        return self.rows("SELECT handle, port, since_s FROM retired")
+        return self.read_or(lambda: self.rows("SELECT handle, port, since_s FROM retired"), [])
 
     def release_retired(self) -> None:
         """Nobody uses the retired processes any more."""
@@ -370,11 +325,6 @@ class Store(RecordStore):
     def forget_retired(self, handle: str) -> None:
         """A retired process has ended."""
         self.run("DELETE FROM retired WHERE handle = ?", (handle,))
-
-
-def from_fields(fields: Mapping[str, Any]) -> Process:
-    """A process from its fields, as JSON has them."""
-    return msgspec.convert(fields, Process)
 
 
 def tls_files(folder: Path, digest: str) -> tuple[Path, Path]:

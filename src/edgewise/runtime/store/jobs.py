@@ -1,14 +1,8 @@
-"""Deferrable jobs and pipelines as they are kept: a table of each in the live system's SQLite file.
-
-Jobs:
+"""Deferrable jobs as they are kept.
 
     waiting ─▶ starting ─▶ running ⇄ suspended ─▶ done, failed, cancelled
        └──────────┴─▶ lost, cancelled, failed
     running ─▶ evicted ─▶ waiting              a job that starts anew, while it may
-
-Pipelines:
-
-    waiting ⇄ running ─▶ done, failed, cancelled
 
 What a method has written when it returns survives the death of any process.
 """
@@ -16,27 +10,18 @@ What a method has written when it returns survives the death of any process.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
-
-import msgspec
+from typing import Any, ClassVar
 
 from edgewise.core.defer import JobPhase, Standing
 from edgewise.model.topology import Resources
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime import clock
-from edgewise.runtime.pipelines.live import LivePipeline
-from edgewise.runtime.sqlite import LOOP_WAIT_S, Database
+from edgewise.runtime.store.database import Table
 
-ADDED = {
-    "redone_s": "REAL NOT NULL DEFAULT 0",
-    "checkpoint_s": "REAL",
-    "saved_s": "REAL NOT NULL DEFAULT 0",
-    "checkpoint_bytes": "REAL NOT NULL DEFAULT 0",
-}  # columns, since the first edition
 ACTIVE = ("starting", "running", "suspended", "evicted")
 HIDDEN = ("key", "stopped_s", "retry_s")
 PAUSE, RESTART = "pause", "restart"
+MOST_JOBS = 10_000  # that a record has
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +123,9 @@ class Job(Wish):
         return shown | {"ran_s": self.ran_s(clock.unix_s())}
 
 
-class JobBook(Database):
-    """Jobs of one live system.
+class JobTable(Table):
+    """Jobs of one live system."""
 
-    Args:
-        file: the store's SQLite file.
-    """
-
-    WAIT_S = LOOP_WAIT_S
     SCHEMA = """
     CREATE TABLE IF NOT EXISTS job (
         id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, command TEXT NOT NULL, folder TEXT NOT NULL,
@@ -160,18 +140,19 @@ class JobBook(Database):
     );
     CREATE INDEX IF NOT EXISTS open_jobs ON job (id) WHERE ended_s IS NULL;
     """
-
-    def __init__(self, file: Path) -> None:
-        super().__init__(file)
-        known = {name for (name,) in self.rows("SELECT name FROM pragma_table_info('job')")}
-        for column, kind in ADDED.items():
-            if column not in known:  # a store of before
-                self.run(f"ALTER TABLE job ADD COLUMN {column} {kind}")
+    ADDED: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "job": {
+            "redone_s": "REAL NOT NULL DEFAULT 0",
+            "checkpoint_s": "REAL",
+            "saved_s": "REAL NOT NULL DEFAULT 0",
+            "checkpoint_bytes": "REAL NOT NULL DEFAULT 0",
+        }
+    }
 
     def submit(self, wish: Wish) -> Job:
         """Keep a job; one with the same key is returned as it is."""
         values = {**asdict(wish), "command": json.dumps(wish.command), "submitted_s": clock.unix_s()}
-        self.run(
+        self.db.run(
             f"INSERT OR IGNORE INTO job ({', '.join(values)}) VALUES ({','.join('?' * len(values))})",
             tuple(values.values()),
         )
@@ -191,7 +172,7 @@ class JobBook(Database):
 
     def claim(self, number: int, node: str, now_s: float) -> bool:
         """From waiting to starting, unless it was cancelled meanwhile; only after this it may be started."""
-        changed = self.run(
+        changed = self.db.run(
             "UPDATE job SET state = 'starting', node = ?, started_s = ?"
             " WHERE id = ? AND state = 'waiting' AND NOT cancel",
             (node, now_s, number),
@@ -200,25 +181,25 @@ class JobBook(Database):
 
     def died(self, number: int, retry_s: float) -> None:
         """A runner died before the command began; the next one may be tried at `retry_s`."""
-        self.run(
+        self.db.run(
             "UPDATE job SET deaths = deaths + 1, retry_s = ? WHERE id = ? AND state = 'starting'",
             (retry_s, number),
         )
 
     def running(self, number: int) -> None:
         """It was seen to run."""
-        self.run("UPDATE job SET state = 'running' WHERE id = ? AND state = 'starting'", (number,))
+        self.db.run("UPDATE job SET state = 'running' WHERE id = ? AND state = 'starting'", (number,))
 
     def suspend(self, number: int, now_s: float) -> None:
         """It is about to be stopped."""
-        self.run(
+        self.db.run(
             "UPDATE job SET state = 'suspended', stopped_s = ? WHERE id = ? AND state = 'running'",
             (now_s, number),
         )
 
     def evict(self, number: int, now_s: float) -> None:
         """It is about to be ended, to start anew."""
-        self.run(
+        self.db.run(
             "UPDATE job SET state = 'evicted', stopped_s = coalesce(stopped_s, ?)"
             " WHERE id = ? AND state IN ('running', 'suspended')",
             (now_s, number),
@@ -226,7 +207,7 @@ class JobBook(Database):
 
     def resume(self, number: int, now_s: float) -> None:
         """It goes on."""
-        self.run(
+        self.db.run(
             "UPDATE job SET state = 'running', suspended_s = suspended_s + ? - stopped_s, stopped_s = NULL"
             " WHERE id = ? AND state = 'suspended'",
             (now_s, number),
@@ -238,7 +219,7 @@ class JobBook(Database):
         assert job is not None  # who calls has just seen it
         done_s = job.saved_s + (job.ran_s(clock.unix_s()) or 0.0)
         saved_s = job.deferrable().saved_s(done_s)
-        self.run(
+        self.db.run(
             "UPDATE job SET redone_s = redone_s + ?, saved_s = ?, state = 'waiting', node = NULL,"
             " started_s = NULL, suspended_s = 0, stopped_s = NULL, attempt = attempt + 1, deaths = 0,"
             " retry_s = 0"
@@ -248,7 +229,7 @@ class JobBook(Database):
 
     def end(self, number: int, state: str, why: str, now_s: float, began: bool = True) -> None:
         """It is done, failed, cancelled or lost, the first to say so is right; `began`: its command did."""
-        self.run(
+        self.db.run(
             "UPDATE job SET state = ?, why = ?, ended_s = ?, started_s = CASE WHEN ? THEN started_s END,"
             " suspended_s = suspended_s + CASE WHEN stopped_s IS NULL THEN 0 ELSE ? - stopped_s END,"
             " stopped_s = NULL WHERE id = ? AND ended_s IS NULL",
@@ -257,7 +238,7 @@ class JobBook(Database):
 
     def over(self, most: int, before_s: float, at_once: int = 500) -> list[int]:
         """Jobs that have ended, but for the latest `most` and those that ended since `before_s`."""
-        found = self.rows(
+        found = self.db.rows(
             "SELECT id FROM job WHERE ended_s IS NOT NULL AND"
             " (id <= (SELECT MAX(id) FROM job) - ? OR ended_s < ?) ORDER BY id LIMIT ?",
             (most, before_s, at_once),
@@ -266,129 +247,13 @@ class JobBook(Database):
 
     def forget(self, numbers: Sequence[int]) -> None:
         """Forget jobs that have ended; their keys may be used again."""
-        self.run_for_each(
+        self.db.run_for_each(
             "DELETE FROM job WHERE id = ? AND ended_s IS NOT NULL", [(number,) for number in numbers]
         )
 
     def cancel(self, number: int) -> None:
         """Ask for its end."""
-        self.run("UPDATE job SET cancel = 1 WHERE id = ? AND ended_s IS NULL", (number,))
+        self.db.run("UPDATE job SET cancel = 1 WHERE id = ? AND ended_s IS NULL", (number,))
 
     def _select(self, rest: str, values: Sequence[Any] = ()) -> list[Job]:
-        return self.kept(Job, f"job {rest}", values, as_json=("command",))
-
-
-KEEP_S = 30 * 86400.0  # those that have ended
-MOST_JOBS = 10_000  # that a record has
-
-
-@dataclass(frozen=True, slots=True)
-class KeptPipeline:
-    """A pipeline as it stands.
-
-    Attributes:
-        state, why: `why` says how it ended, or what went wrong last.
-        started_s: when it ran first; `ended_s`: None before its end.
-        nodes: of its tasks, by name, while it runs.
-        frames, ran_s: done so far, and the time that it ran.
-        moves: how often tasks went to other nodes, or were stopped.
-        cancel: somebody asked for its end.
-    """
-
-    id: int
-    live: LivePipeline
-    submitted_s: float
-    state: str
-    why: str | None
-    started_s: float | None
-    ended_s: float | None
-    nodes: Mapping[str, str]
-    frames: float
-    ran_s: float
-    moves: int
-    cancel: bool
-
-    def row(self) -> dict[str, Any]:
-        """For JSON."""
-        names = ("id", "submitted_s", "state", "why", "started_s", "ended_s", "frames", "ran_s", "moves")
-        return {"name": self.live.pipeline.name, "nodes": dict(self.nodes)} | {
-            name: getattr(self, name) for name in names
-        }
-
-    @property
-    def over(self) -> bool:
-        """Whether it has run as long as it was to."""
-        frames, length_s = self.live.pipeline.frames, self.live.pipeline.duration_s
-        return self.frames >= frames if frames is not None else self.ran_s >= (length_s or 0.0)
-
-
-class PipelineBook(Database):
-    """The pipelines of one live system."""
-
-    WAIT_S = LOOP_WAIT_S
-    SCHEMA = """
-    CREATE TABLE IF NOT EXISTS pipeline (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, live TEXT NOT NULL, submitted_s REAL NOT NULL,
-        state TEXT NOT NULL DEFAULT 'waiting', why TEXT, started_s REAL, ended_s REAL,
-        nodes TEXT NOT NULL DEFAULT '{}', frames REAL NOT NULL DEFAULT 0, ran_s REAL NOT NULL DEFAULT 0,
-        moves INTEGER NOT NULL DEFAULT 0, cancel INTEGER NOT NULL DEFAULT 0
-    );
-    CREATE INDEX IF NOT EXISTS open_pipelines ON pipeline (id) WHERE ended_s IS NULL;
-    """
-
-    def submit(self, key: str, live: LivePipeline) -> KeptPipeline:
-        """Keep a pipeline; the same key is the same one."""
-        self.run(
-            "INSERT OR IGNORE INTO pipeline (key, live, submitted_s) VALUES (?, ?, ?)",
-            (key, msgspec.json.encode(live).decode(), clock.unix_s()),
-        )
-        return self._some("key = ?", (key,))[0]
-
-    def get(self, number: int) -> KeptPipeline | None:
-        """A pipeline, None when there is none."""
-        return next(iter(self._some("id = ?", (number,))), None)
-
-    def listed(self) -> list[KeptPipeline]:
-        """All of the last month, oldest first."""
-        return self._some("ended_s IS NULL OR ended_s > ?", (clock.unix_s() - KEEP_S,))
-
-    def open(self) -> list[KeptPipeline]:
-        """Those that wait or run."""
-        return self._some("ended_s IS NULL", ())
-
-    def cancel(self, number: int) -> None:
-        """Somebody asks for its end."""
-        self.run("UPDATE pipeline SET cancel = 1 WHERE id = ? AND ended_s IS NULL", (number,))
-
-    def runs(self, number: int, nodes: Mapping[str, str], moved: bool) -> None:
-        """It runs on these nodes from now on, unless it has ended while it was started."""
-        self.run(
-            "UPDATE pipeline SET state = 'running', nodes = ?2, moves = moves + ?3,"
-            " started_s = coalesce(started_s, ?4) WHERE id = ?1 AND ended_s IS NULL",
-            (number, msgspec.json.encode(nodes).decode(), moved, clock.unix_s()),
-        )
-
-    def waits(self, number: int, why: str | None = None) -> None:
-        """It stands still, for there is no room, or nobody carries it on; `why`: what went wrong."""
-        self.run(
-            "UPDATE pipeline SET nodes = '{}', moves = moves + (state = 'running'), state = 'waiting',"
-            " why = coalesce(?2, why) WHERE id = ?1 AND ended_s IS NULL",
-            (number, why),
-        )
-
-    def went_on(self, number: int, frames: float, ran_s: float) -> None:
-        """It has done so many frames, and ran for so long, since this was said last."""
-        self.run(
-            "UPDATE pipeline SET frames = frames + ?2, ran_s = ran_s + ?3 WHERE id = ?1 AND ended_s IS NULL",
-            (number, frames, ran_s),
-        )
-
-    def end(self, number: int, state: str, why: str) -> None:
-        """It has ended."""
-        self.run(
-            "UPDATE pipeline SET state = ?2, why = ?3, ended_s = ?4 WHERE id = ?1 AND ended_s IS NULL",
-            (number, state, why, clock.unix_s()),
-        )
-
-    def _some(self, which: str, values: Sequence[Any]) -> list[KeptPipeline]:
-        return self.kept(KeptPipeline, f"pipeline WHERE {which} ORDER BY id", values, ("live", "nodes"))
+        return self.db.kept(Job, f"job {rest}", values, as_json=("command",))
