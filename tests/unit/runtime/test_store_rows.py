@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("msgspec", reason="the extra `live` is not installed")
 
 from edgewise.runtime.store import SteadyStore, Store
-from edgewise.runtime.store.database import Database, StoreError, Table
+from edgewise.runtime.store.database import Database, StoreError, StorePart
 from edgewise.runtime.store.jobs import Wish
 
 
@@ -25,7 +25,7 @@ class Pear(NamedTuple):
     grams: float
 
 
-class Fruit(Table):
+class Fruit(StorePart):
     SCHEMA = """
     CREATE TABLE IF NOT EXISTS apple (name TEXT PRIMARY KEY, ripe INTEGER NOT NULL, parts TEXT NOT NULL);
     CREATE TABLE IF NOT EXISTS pear (name TEXT PRIMARY KEY, grams REAL NOT NULL);

@@ -22,7 +22,7 @@ from edgewise.runtime.pipelines.rates import rates_of
 from edgewise.runtime.pipelines.running import RunningPipeline
 from edgewise.runtime.pipelines.task import PERIOD_S
 from edgewise.runtime.states import ENDED, WAITING
-from edgewise.runtime.store.database import Database, StoreError, Table
+from edgewise.runtime.store.database import Database, StoreError, StorePart
 from edgewise.runtime.store.faults import FaultTable
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ S = TypeVar("S", NodeStatus, LinkStatus, TaskStatus, FlowStatus)
 TABLES: dict[type, str] = {NodeStatus: "node", LinkStatus: "link", TaskStatus: "task", FlowStatus: "flow"}
 
 
-class _Seen(Table):
+class _Watched(StorePart):
     """What `MetaStore` itself reads and writes."""
 
     SCHEMA = """
@@ -118,7 +118,7 @@ CREATE TABLE IF NOT EXISTS flow (
 class MetaStore(Database):
     """The database of one test bed, see `Database`; each thread opens its own."""
 
-    TABLES = _Seen, FaultTable
+    TABLES = _Watched, FaultTable
 
     def __init__(self, file: Path) -> None:
         super().__init__(file)

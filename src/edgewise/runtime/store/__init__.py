@@ -5,7 +5,7 @@
     steady      the same for a process that must go on when the file is full, read-only or damaged
     copies      the last good copy of the file: kept, checked, put in its place
 
-Parts of the store with a subject of their own, each a `Table`:
+Parts of the store with a subject of their own, each a `StorePart`:
 
     records     what came, what became of it, and who held what meanwhile
     faults      what policies failed at

@@ -72,7 +72,7 @@ def connect(file: Path) -> sqlite3.Connection:
     return made
 
 
-class Table:
+class StorePart:
     """A part of a database with a subject of its own: its tables, and what is read from and written to them.
 
     Args:
@@ -104,7 +104,7 @@ class Database:
             and writes it (`StoreError`).
     """
 
-    TABLES: ClassVar[tuple[type[Table], ...]] = ()
+    TABLES: ClassVar[tuple[type[StorePart], ...]] = ()
     WAIT_S = WAIT_S
 
     def __init__(self, file: Path) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from edgewise.runtime.store.database import Table
+from edgewise.runtime.store.database import StorePart
 
 
 class Fault(NamedTuple):
@@ -32,7 +32,7 @@ class Fault(NamedTuple):
     instead: str
 
 
-class FaultTable(Table):
+class FaultTable(StorePart):
     """Faults of policies, of all processes of a system."""
 
     SCHEMA = """

@@ -16,7 +16,7 @@ from edgewise.core.defer import JobPhase, Standing
 from edgewise.model.topology import Resources
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime import clock
-from edgewise.runtime.store.database import Table
+from edgewise.runtime.store.database import StorePart
 
 ACTIVE = ("starting", "running", "suspended", "evicted")
 HIDDEN = ("key", "stopped_s", "retry_s")
@@ -123,7 +123,7 @@ class Job(Wish):
         return shown | {"ran_s": self.ran_s(clock.unix_s())}
 
 
-class JobTable(Table):
+class JobTable(StorePart):
     """Jobs of one live system."""
 
     SCHEMA = """

@@ -13,7 +13,7 @@ import msgspec
 
 from edgewise.runtime import clock
 from edgewise.runtime.pipelines.live import LivePipeline
-from edgewise.runtime.store.database import Table
+from edgewise.runtime.store.database import StorePart
 
 KEEP_S = 30 * 86400.0  # those that have ended
 
@@ -58,7 +58,7 @@ class KeptPipeline:
         return self.frames >= frames if frames is not None else self.ran_s >= (length_s or 0.0)
 
 
-class PipelineTable(Table):
+class PipelineTable(StorePart):
     """The pipelines of one live system."""
 
     SCHEMA = """

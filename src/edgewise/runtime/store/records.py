@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from edgewise.core.holders import Held
 from edgewise.runtime import clock
-from edgewise.runtime.store.database import Table
+from edgewise.runtime.store.database import StorePart
 
 
 class Request(NamedTuple):
@@ -94,7 +94,7 @@ def stream_number() -> int:
     return secrets.randbelow(2**53 - 1) + 1
 
 
-class RecordTable(Table):
+class RecordTable(StorePart):
     """What came, what became of it, and who held what meanwhile."""
 
     SCHEMA = """

@@ -13,7 +13,7 @@ from typing import Any
 
 from edgewise.runtime import clock
 from edgewise.runtime.store.copies import open_copy
-from edgewise.runtime.store.database import Database, StoreError, Table
+from edgewise.runtime.store.database import Database, StoreError, StorePart
 from edgewise.runtime.store.faults import FaultTable
 from edgewise.runtime.store.jobs import JobTable
 from edgewise.runtime.store.pipelines import PipelineTable
@@ -28,7 +28,7 @@ ENDED = "ended"  # whether the system has come to its end; false from its contro
 RUN = "run"  # when the latest began and ended
 
 
-class _Wanted(Table):
+class _Wanted(StorePart):
     """Settings, and processes that are wanted: what `Store` itself reads and writes."""
 
     SCHEMA = """
