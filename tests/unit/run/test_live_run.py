@@ -93,7 +93,7 @@ def test_a_run_that_is_shorter_than_a_window_has_the_end_of_the_one_that_it_bega
     store.put("policies since", dict.fromkeys(store.get("policies since"), BEGAN_S + 0.7 * window_s))
     stream(store, 7, 0.75 * window_s, ok=1, answered=1)
     counts = {"object-detection": [1, 1, 0, 1, 0, 0]}
-    store.note_windows([Window(BEGAN_S, "gateway-0", 1.0, "closest", counts, {}, (), {})])
+    store.records.note_windows([Window(BEGAN_S, "gateway-0", 1.0, "closest", counts, {}, (), {})])
     (window,) = live_run(tmp_path / "state").windows.to_pylist()
     assert (window["start_s"], window["end_s"]) == pytest.approx((0.0, 0.25 * window_s))
 
