@@ -11,6 +11,7 @@ Parts of the store with a subject of their own, each a `StorePart`:
     faults      what policies failed at
     jobs        deferrable jobs, from their submission to their end
     pipelines   pipelines, likewise
+    submitted   the tables of both
 
 The controller and every gateway open the same file. A row is a dataclass or a named tuple with a field for
 each column (`Database.kept` and `keep`). Forbidden here: deciding anything.

@@ -8,15 +8,15 @@ What a method has written when it returns survives the death of any process.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from edgewise.core.defer import JobPhase, Standing
 from edgewise.model.topology import Resources
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime import clock
-from edgewise.runtime.store.database import StorePart
+from edgewise.runtime.store.submitted import JobSchema
 
 ACTIVE = ("starting", "running", "suspended", "evicted")
 HIDDEN = ("key", "stopped_s", "retry_s")
@@ -123,31 +123,8 @@ class Job(Wish):
         return shown | {"ran_s": self.ran_s(clock.unix_s())}
 
 
-class JobTable(StorePart):
+class JobTable(JobSchema):
     """Jobs of one live system."""
-
-    SCHEMA = """
-    CREATE TABLE IF NOT EXISTS job (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, command TEXT NOT NULL, folder TEXT NOT NULL,
-        cores REAL NOT NULL, memory_bytes REAL NOT NULL, duration_s REAL NOT NULL, submitted_s REAL NOT NULL,
-        earliest_s REAL NOT NULL, latest_s REAL NOT NULL, priority INTEGER NOT NULL,
-        state TEXT NOT NULL DEFAULT 'waiting', node TEXT, started_s REAL, ended_s REAL,
-        suspended_s REAL NOT NULL DEFAULT 0, stopped_s REAL, cancel INTEGER NOT NULL DEFAULT 0, why TEXT,
-        when_evicted TEXT NOT NULL DEFAULT 'pause', attempt INTEGER NOT NULL DEFAULT 0,
-        deaths INTEGER NOT NULL DEFAULT 0, retry_s REAL NOT NULL DEFAULT 0,
-        redone_s REAL NOT NULL DEFAULT 0, checkpoint_s REAL, saved_s REAL NOT NULL DEFAULT 0,
-        checkpoint_bytes REAL NOT NULL DEFAULT 0
-    );
-    CREATE INDEX IF NOT EXISTS open_jobs ON job (id) WHERE ended_s IS NULL;
-    """
-    ADDED: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        "job": {
-            "redone_s": "REAL NOT NULL DEFAULT 0",
-            "checkpoint_s": "REAL",
-            "saved_s": "REAL NOT NULL DEFAULT 0",
-            "checkpoint_bytes": "REAL NOT NULL DEFAULT 0",
-        }
-    }
 
     def submit(self, wish: Wish) -> Job:
         """Keep a job; one with the same key is returned as it is."""

@@ -13,7 +13,7 @@ import msgspec
 
 from edgewise.runtime import clock
 from edgewise.runtime.pipelines.live import LivePipeline
-from edgewise.runtime.store.database import StorePart
+from edgewise.runtime.store.submitted import PipelineSchema
 
 KEEP_S = 30 * 86400.0  # those that have ended
 
@@ -58,18 +58,8 @@ class KeptPipeline:
         return self.frames >= frames if frames is not None else self.ran_s >= (length_s or 0.0)
 
 
-class PipelineTable(StorePart):
+class PipelineTable(PipelineSchema):
     """The pipelines of one live system."""
-
-    SCHEMA = """
-    CREATE TABLE IF NOT EXISTS pipeline (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, live TEXT NOT NULL, submitted_s REAL NOT NULL,
-        state TEXT NOT NULL DEFAULT 'waiting', why TEXT, started_s REAL, ended_s REAL,
-        nodes TEXT NOT NULL DEFAULT '{}', frames REAL NOT NULL DEFAULT 0, ran_s REAL NOT NULL DEFAULT 0,
-        moves INTEGER NOT NULL DEFAULT 0, cancel INTEGER NOT NULL DEFAULT 0
-    );
-    CREATE INDEX IF NOT EXISTS open_pipelines ON pipeline (id) WHERE ended_s IS NULL;
-    """
 
     def submit(self, key: str, live: LivePipeline) -> KeptPipeline:
         """Keep a pipeline; the same key is the same one."""

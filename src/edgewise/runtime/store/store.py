@@ -8,17 +8,21 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgewise.runtime import clock
 from edgewise.runtime.store.copies import open_copy
 from edgewise.runtime.store.database import Database, StoreError, StorePart
 from edgewise.runtime.store.faults import FaultTable
-from edgewise.runtime.store.jobs import JobTable
-from edgewise.runtime.store.pipelines import PipelineTable
 from edgewise.runtime.store.processes import Process, Running, from_fields, process_of
 from edgewise.runtime.store.records import HELD_NOW, RecordTable
+from edgewise.runtime.store.submitted import JobSchema, PipelineSchema
+
+if TYPE_CHECKING:
+    from edgewise.runtime.store.jobs import JobTable
+    from edgewise.runtime.store.pipelines import PipelineTable
 
 DATABASE = "state.sqlite"  # in the folder of a live system
 MOST_CHANGES = 1000  # of nodes, that are kept
@@ -50,10 +54,9 @@ class Store(Database):
     Attributes:
         faults: what policies failed at.
         records: what came and what became of it.
-        jobs, pipelines: that were submitted, and how far they are.
     """
 
-    TABLES = _Wanted, FaultTable, RecordTable, JobTable, PipelineTable
+    TABLES = _Wanted, FaultTable, RecordTable, JobSchema, PipelineSchema
 
     def __init__(self, file: Path) -> None:
         super().__init__(file)
@@ -63,7 +66,20 @@ class Store(Database):
 
     def _open_tables(self) -> None:
         self.faults, self.records = FaultTable(self), RecordTable(self)
-        self.jobs, self.pipelines = JobTable(self), PipelineTable(self)
+
+    @cached_property
+    def jobs(self) -> "JobTable":
+        """Jobs that were submitted, and how far they are."""
+        from edgewise.runtime.store.jobs import JobTable  # slow to import
+
+        return JobTable(self)
+
+    @cached_property
+    def pipelines(self) -> "PipelineTable":
+        """Pipelines likewise."""
+        from edgewise.runtime.store.pipelines import PipelineTable  # slow to import
+
+        return PipelineTable(self)
 
     @classmethod
     def readable(cls, file: Path) -> "Store":
