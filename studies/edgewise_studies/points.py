@@ -20,12 +20,22 @@ def rows(figure: Figure) -> list[tuple[Any, ...]]:
 
 
 def _whiskers(axes: Axes) -> Iterator[tuple[Any, ...]]:
+    names = {
+        place: text.get_text() for place, text in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
+    }
     for container in axes.containers:
         if not isinstance(container, ErrorbarContainer):
             continue
-        line, _, (bars, *_) = container.lines
-        for (x, y), ends in zip(_points_of(line), bars.get_segments(), strict=True):
-            yield container.get_label(), x, y, ends[0][1], ends[1][1]
+        line, _, bars = container.lines
+        points = [] if line is None else _points_of(line)
+        if not bars:  # one run has no interval
+            yield from ((container.get_label(), x, y, "", "") for x, y in points)
+            continue
+        for (x, y), (low, high) in zip(points, bars[0].get_segments(), strict=True):
+            if container.has_xerr:  # a row of its own, which has the name
+                yield names.get(y, y), "", x, low[0], high[0]
+            else:
+                yield container.get_label(), x, y, low[1], high[1]
 
 
 def _lines(axes: Axes) -> Iterator[tuple[Any, ...]]:
