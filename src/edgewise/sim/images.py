@@ -46,7 +46,8 @@ class NodeImages:
         system: nodes, and the ways from where images are kept to their sites.
         came: told of what has come to a node, together: node, which, and when it is there.
         in_turn: on unshared ways, what is fetched comes one after the other, to whichever node, as KaiS has
-            it; what stands still, for its way is down, holds up nothing else.
+            it; what stands still, for its way is down, holds up nothing else. A layer of no bytes is asked
+            for, too.
     Attributes:
         fetched_bytes: so far.
     """
@@ -81,7 +82,7 @@ class NodeImages:
         there = self._there_s[node]
         lacking = [part for part in sizes_bytes if part not in there]
         self.fetched_bytes += sum(sizes_bytes[part] for part in lacking)
-        coming = tuple(part for part in lacking if sizes_bytes[part] > 0.0)
+        coming = tuple(part for part in lacking if sizes_bytes[part] > 0.0 or self._in_turn)
         there |= dict.fromkeys(lacking, now_s)
         if coming and self._images is not None:
             there |= dict.fromkeys(coming, math.inf)
