@@ -169,8 +169,9 @@ async def live(data, policy, folder, moments, patched):
         for after_s in LOOKS_S:
             await until(at_s + after_s)
             await kept.step(clock.unix_s())
+    ended = [each for each in kept.book.listed() if each.ended_s is not None]
     store.close()
-    return [each for each in kept.book.listed() if each.ended_s is not None]
+    return ended
 
 
 @pytest.mark.parametrize(
