@@ -310,3 +310,14 @@ def test_down_ends_what_no_longer_knows_its_operator(tmp_path):
         system.store.run("UPDATE setting SET value = '\"another\"' WHERE name = 'secret of operator'")
         assert "everything has ended" in edgewise("down", "--state", "s", folder=tmp_path)
         assert not any(alive_handle(handle) for handle in handles)
+
+
+def test_who_copies_at_the_same_time_is_left_alone_and_what_the_dead_left_goes(tmp_path):
+    store = Store(tmp_path / DATABASE)
+    theirs, left = (tmp_path / f"{DATABASE}{COPY}.{number}.new" for number in (1, 2))
+    theirs.touch(), left.touch()
+    os.utime(left, (0.0, 0.0))
+    keep_copy(store.file)
+    assert theirs.exists() and not left.exists()
+    assert sorted(tmp_path.glob(f"{DATABASE}{COPY}*")) == [copy_of(store.file), theirs]
+    store.close()

@@ -4,10 +4,13 @@ import os
 import shutil
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
+from edgewise.runtime import clock
 from edgewise.runtime.store.database import COPY, INDEX, LOG, StoreError, copy_of, help_with, telling, to_read
+
+LONGEST_S = 3600.0  # that a copy takes
 
 
 def open_copy(file: Path) -> sqlite3.Connection:
@@ -30,8 +33,8 @@ def keep_copy(file: Path) -> None:
     Raises:
         StoreError: it is damaged, or there is no room.
     """
-    fresh = file.with_name(f"{file.name}{COPY}.new")
-    fresh.unlink(missing_ok=True)
+    _remove_unfinished(file)
+    fresh = file.with_name(f"{file.name}{COPY}.{os.getpid()}.new")  # `up` and a controller may both be at it
     try:
         os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         with telling(file), closing(to_read(file)) as source, closing(sqlite3.connect(fresh)) as target:
@@ -43,6 +46,15 @@ def keep_copy(file: Path) -> None:
         raise StoreError(f"state {file}: cannot be copied: {error}; make room on its disk") from error
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def _remove_unfinished(file: Path) -> None:
+    """Copies that this process, or one that died long ago, has not finished."""
+    for left in file.parent.glob(f"{file.name}{COPY}.*.new"):
+        with suppress(FileNotFoundError):  # another process removes them, too
+            mine = left.name.split(".")[-2] == str(os.getpid())
+            if mine or clock.unix_s() - left.stat().st_mtime > LONGEST_S:
+                left.unlink()
 
 
 def check_whole(file: Path) -> None:
