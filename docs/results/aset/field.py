@@ -5,12 +5,12 @@ python docs/results/aset/field.py        writes field.csv beside it; a stopped r
 On a validation seed that chose nothing: the threshold of `reproduce aset` is chosen on others.
 """
 
-import csv
 from pathlib import Path
 
 from edgewise.seeds import VALIDATION
 from edgewise_studies.papers.aset import run_one
 from edgewise_studies.papers.field import FIELD
+from edgewise_studies.resuming import resumed
 from edgewise_studies.twins import as_published
 
 SEEDS = VALIDATION[10:11]
@@ -20,29 +20,15 @@ COLUMNS = ("scenario", "seed", "policy", "success", "failed", "rejected")
 OUT = Path(__file__).with_name("field.csv")
 
 
-def measured():
-    """Runs that the file has."""
-    if not OUT.exists():
-        return set()
-    with OUT.open(newline="", encoding="utf-8") as file:
-        return {(row["scenario"], int(row["seed"]), row["policy"]) for row in csv.DictReader(file)}
-
-
 def main():
     """Measure what is missing."""
-    done = measured()
-    with OUT.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if not done:
-            writer.writerow(COLUMNS)
+    with resumed(OUT, COLUMNS, keys=3) as (done, write):
         for name in SCENARIOS:
             scenario = as_published(name)
             for run in ((name, seed, policy) for seed in SEEDS for policy in (*FIELD, *BESIDE)):
-                if run in done:
-                    continue
-                found = run_one(scenario, run[2], run[1])
-                writer.writerow((*run, *(round(float(share), 6) for share in found.shares)))
-                file.flush()
+                if tuple(map(str, run)) not in done:
+                    found = run_one(scenario, run[2], run[1])
+                    write([(*run, *(round(float(share), 6) for share in found.shares))])
 
 
 if __name__ == "__main__":
