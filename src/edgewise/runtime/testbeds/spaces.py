@@ -155,7 +155,7 @@ class Spaces:
         for link in range(laid, count):
             _join_ends(f"a{link} netns {self._hub}", f"b{link} netns {self._hub}", 0x8000 + link)
             hub.write([f"route add default dev a{link} table {FIRST_TABLE + link}"], [])
-        rules = [f"rule del pref {pref}" for pref in self._preferences()]
+        rules = [f"rule del pref {FIRST_TABLE}"] * self._ruled()
         shapes: list[str] = []
         if routes is not None:
             rules += [f"rule add {each}" for each in _rules(topology, routes, places)]
@@ -169,10 +169,10 @@ class Spaces:
         devices = json.loads(run(["ip", "-n", self._hub, "-j", "link"]) or "[]")
         return sum(row["ifname"].startswith("a") for row in devices)
 
-    def _preferences(self) -> list[int]:
-        """Of the rules that lead over links."""
+    def _ruled(self) -> int:
+        """How many rules lead over them."""
         rules = json.loads(run(["ip", "-n", self._hub, "-j", "rule"]) or "[]")
-        return [FIRST_TABLE for row in rules if row.get("priority") == FIRST_TABLE]
+        return sum(row.get("priority") == FIRST_TABLE for row in rules)
 
 
 def left_behind() -> list[Path]:
