@@ -240,12 +240,12 @@ def test_only_onnx_files_of_the_allowed_folder_are_loaded(onnx_file, tmp_path):
 
 
 def test_execution_providers_that_are_not_there_are_left_out_and_said_once(onnx_file, caplog):
-    wanted = ("RknpuExecutionProvider", "CPUExecutionProvider")
+    wanted = ("SNPEExecutionProvider", "CPUExecutionProvider")
     for _ in range(2):
         assert OnnxModel("m", onnx_file, providers=wanted).providers == wanted[1:]
     (said,) = [record for record in caplog.records if record.name == "edgewise.providers"]
     assert (said.provider, said.used) == wanted
     with pytest.raises(
-        ScenarioError, match=r"none of RknpuExecutionProvider is there; .*CPUExecutionProvider"
+        ScenarioError, match=r"none of SNPEExecutionProvider is there; .*CPUExecutionProvider"
     ):
         OnnxModel("m", onnx_file, providers=wanted[:1])

@@ -129,7 +129,7 @@ def test_schemas_are_those_of_the_types_that_handlers_read_and_write(name):
 
 @pytest.mark.parametrize(
     ("said", "where"),
-    [({"policy": 3}, "policy: "), ({}, "body: .*policy"), ([], "body: "), ({"policy": None}, "policy: ")],
+    [({"policy": 3}, "policy: "), ({}, "policy: "), ([], "body: "), ({"policy": None}, "policy: ")],
 )
 def test_a_body_that_is_not_as_its_type_says_names_the_field(said, where):
     with pytest.raises(ProtocolError, match=f"^{where}"):

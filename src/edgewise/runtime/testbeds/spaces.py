@@ -105,6 +105,8 @@ class Spaces:
             except RunError:  # `up` and `down` may both be at it
                 if space in _spaces(self._prefix):
                     raise
+        with contextlib.suppress(RunError):  # Linux takes it with the hub, but later, by a thread of its own
+            run(["ip", "link", "del", self._root])
         return found
 
     def _named(self, names: list[str], block: int, known: Mapping[str, Space]) -> dict[str, Space]:
