@@ -75,7 +75,7 @@ def _day(settings: Mapping[str, Any], quick: bool, rounds: int) -> dict[str, Any
 
 
 def _timed(scenario: Scenario) -> dict[str, Any]:
-    works, chosen = scenario.spec.holds, {}
+    works, chosen = scenario.holds, {}
     for work in works:
         for decision, name in assigning.defaults(scenario, work).items():
             chosen[decision] = assigning.maker(decision, name)[1]

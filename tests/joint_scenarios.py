@@ -323,7 +323,7 @@ def joint_run(
 ) -> JointRun:
     """A run that has not begun; see `run_of`."""
     scenario = parse_scenario(data, "mixed")
-    works = scenario.spec.holds
+    works = scenario.holds
     chosen: dict[str, Any] = {}
     for work in works:
         for decision, name in assigning.defaults(scenario, work).items():

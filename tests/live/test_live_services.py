@@ -479,14 +479,14 @@ def test_requests_and_jobs_are_recorded_and_simulated_under_policies_of_each_dec
     kept = int(re.search(r"(\d+) requests", said)[1])
     assert kept > sent / 2
     scenario = load_scenario(folder / "recorded" / "scenario.yaml")
-    assert set(scenario.spec.holds) == {"services", "jobs"}
-    assert scenario.duration_s % scenario.spec.services.frame_s == 0
+    assert set(scenario.holds) == {"services", "jobs"}
+    assert scenario.duration_s % scenario.services.frame_s == 0
     (job,) = scenario.spec.jobs.submitted
     assert (job.cores, job.duration_s) == (2, 3) and job.latest_s + 3 < scenario.duration_s
     assert scenario.spec.jobs.room == "nodes"  # as it ran
-    assert scenario.spec.services.cores_held == "life"  # else nobody knows what is left to jobs
+    assert scenario.services.cores_held == "life"  # else nobody knows what is left to jobs
     assert "services.cores_held is 'life' in the recording: jobs are told" in said
-    (offered,) = [each for each in scenario.spec.services.offered if each.variant == "plates"]
+    (offered,) = [each for each in scenario.services.offered if each.variant == "plates"]
     answers, size_bytes = answers_so_far(system)
     assert offered.answer_bytes == round(size_bytes / answers, 1) > 0
     wanted = size_bytes + answer_size(system)

@@ -261,7 +261,7 @@ def test_the_controllers_plane_decides_the_same_again(told):
     policy = batched(policies.load("orchestrate", f"{file}:Turns"))
     (rows,) = of(noted, "Plane")
     policy.reset(services.system, Key(0))
-    most = scenario.spec.services.nodes_per_frame
+    most = scenario.services.nodes_per_frame
     core = OrchestrateCore(services.system, services.holds, policy, ledger, services.nodes, None, most)
     defer = DeferCore(Slots(SLOT_S), ledger, policies.load("defer", "fifo"))
     fresh, done = Plane(ledger, {"orchestrate": core, "defer": defer}), []

@@ -61,7 +61,7 @@ class Streams(Part):
             batches = [each for batch in self.serving[w] for each in batch]
             self.lost.setdefault(w, []).extend(query for _, _, query in [*self.waiting[w], *batches])
             self.waiting[w], self.serving[w] = [], []
-            self.clock.at(now_s + self.clock.scenario.telemetry_lag_s, self.heard, w)
+            self.clock.at(now_s + self.clock.scenario.telemetry.lag_s, self.heard, w)
 
     def heard(self, now_s, w):
         lost = self.lost.pop(w, [])
@@ -287,7 +287,7 @@ class Queries(Part):
         for server in [k for k, name in enumerate(self.nodes) if name == node]:
             self.life[server] += 1
             if server not in self.down:
-                self.clock.at(now_s + self.clock.scenario.telemetry_lag_s, self.heard, server)
+                self.clock.at(now_s + self.clock.scenario.telemetry.lag_s, self.heard, server)
             self.down.add(server)
 
     def heard(self, now_s, server):

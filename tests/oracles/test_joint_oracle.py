@@ -101,7 +101,7 @@ class NaiveJoint:
             self.streams = Streams(clock, simulation.world, simulation.trace, seed)
         if "services" in parts:
             given = simulated_services(scenario)
-            news = scenario.telemetry_period_s, scenario.telemetry_lag_s
+            news = scenario.telemetry.period_s, scenario.telemetry.lag_s
             asked = given.draw([seed]), seed, given.horizon_s, news
             self.requests = Requests(clock, services_at_sites(scenario, given), *asked)
         if "pipelines" in parts:
@@ -150,7 +150,7 @@ class NaiveJoint:
             chain = self.clock.own_link(link.bandwidth_bps)
         graphs = [closed(job.graph) for job in splitting(scenario).program.classes]
         names, ops = [node.name for node in nodes], [node.speed_ops for node in nodes]
-        start_s = scenario.spec.graphs[0].start_s
+        start_s = scenario.graphs[0].start_s
         sent = world.sent_s.tolist(), world.jobs.tolist()
         return Queries(self.clock, graphs, *sent, names, ops, chain, start_s)
 

@@ -8,6 +8,7 @@ from naive_sites import NaiveSites
 
 import edgewise as ew
 from edgewise import policies
+from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.sim.sites import SiteSimulation
 
@@ -52,7 +53,7 @@ def equal(scenario, policy, seed):
 
 
 @pytest.mark.parametrize("policy", ["least-impedance", "random-by-load", "power-of-two", "uncompiled"])
-@pytest.mark.parametrize("changes", [{}, {"telemetry_lag_s": 2.0, "retry_refused": True}])
+@pytest.mark.parametrize("changes", [{}, {"telemetry": TelemetrySpec(lag_s=2.0), "retry_refused": True}])
 def test_the_loop_equals_events_one_by_one(policy, changes):
     scenario = replace(ew.load_scenario("three-tier", BUSY), timeline=FAILURES, **changes)
     fast, _ = equal(scenario, policy, 3)

@@ -12,6 +12,7 @@ from edgewise.core.dispatch.events import Measured, Telemetry
 from edgewise.core.sojourns import BINS_PER_DECADE, DELAY_BINS, SHORTEST_S
 from edgewise.core.telemetry import LONGEST_S
 from edgewise.core.world import World
+from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.model.topology import NodeChange
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.streams.telemetry import delay_bin
@@ -66,7 +67,7 @@ def test_a_worker_that_is_down_holds_no_queries():
 
 def test_queue_of_a_stream_that_has_ended_holds_what_it_sent_and_no_more():
     scenario, (stream,) = queue_scenario(100.0, 0.05, 30.0, distribution="normal", poisson=False)
-    scenario = replace(scenario, telemetry_period_s=1.0, telemetry_lag_s=0.0)
+    scenario = replace(scenario, telemetry=TelemetrySpec())
     simulation = Sampled(scenario, policies.load("dispatch", "closest"), 0, [replace(stream, close_s=10.0)])
     simulation.run()
     queue = {round(t.measured_s): float(t.queue[0]) for t in simulation.kept}

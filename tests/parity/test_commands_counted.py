@@ -173,7 +173,7 @@ def workers(result):
 
 def simulated(scenario):
     """What cores issued, and the run."""
-    work = "services" if scenario.spec.services is not None and scenario.spec.streams is None else ""
+    work = "services" if scenario.services is not None and "streams" not in scenario.holds else ""
     with pytest.MonkeyPatch.context() as patched:
         issued = Issued(patched)
         return issued, ew.simulate(scenario, DECIDES.get(work), seeds=(3,))

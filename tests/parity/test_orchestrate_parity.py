@@ -190,7 +190,7 @@ def test_events_of_a_live_controller_give_the_same_commands_again(tmp_path):
 
     policy = policies.load("orchestrate", quick)
     policy.reset(services.system, Key(0))
-    most = scenario.spec.services.nodes_per_frame
+    most = scenario.services.nodes_per_frame
     ledger = NodeLedger(())
     core = OrchestrateCore(services.system, services.holds, policy, ledger, services.nodes, None, most)
     again = Plane(ledger, {"orchestrate": core})

@@ -58,7 +58,7 @@ def near(services):
 
 def drawn_for(scenario, system, slots, rate_qps):
     """One world: at the beginning of a slot, at most one for each site, sites in turn."""
-    asked = scenario.spec.services.requests.model_copy(
+    asked = scenario.services.requests.model_copy(
         update={"rate_qps": rate_qps, "service_s": (SERVICE_S, SERVICE_S), "slack": (2.0, 6.0)}
     )
     drawn = steady(asked, system, [SEED], slots * system.slot_s)

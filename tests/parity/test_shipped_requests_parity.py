@@ -26,7 +26,7 @@ def simulated(name, policy):
     scenario = load_scenario(name, {"duration_s": SHORT[name]})
     given = simulated_services(scenario)
     services = services_at_sites(scenario, given)
-    news = News(scenario.telemetry_period_s, scenario.telemetry_lag_s)
+    news = News(scenario.telemetry.period_s, scenario.telemetry.lag_s)
     frames = given.slots // given.system.frame_slots
 
     def make():

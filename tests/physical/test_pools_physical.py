@@ -76,7 +76,7 @@ async def live(data, seed, folder, patched):
     controller, following = steered(store, backend, gateways, patched)
     work = [controller.keep(), controller.replicas.keep()]
     work += [follow(each, 0.0, FOLLOW_S) for each in following]
-    work += [each.keep_time(scenario.telemetry_period_s) for each in gateways]
+    work += [each.keep_time(scenario.telemetry.period_s) for each in gateways]
     work += [each.watch() for each in gateways]
     work += [client(gateways[stream.site], stream, seed) for stream in trace]
     await until_over(work, DURATION_S)

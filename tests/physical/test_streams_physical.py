@@ -88,7 +88,7 @@ async def live(scenario, policy, seed):
         for w in [w for w, n in enumerate(world.node) if world.node_names[n] == change.node]:
             starts_s = change.at_s + float(world.start_s[w])
             loop.call_at(*((starts_s, workers[w].start) if change.up else (change.at_s, workers[w].die)))
-    tasks = [loop.create_task(each.keep_time(scenario.telemetry_period_s)) for each in gateways]
+    tasks = [loop.create_task(each.keep_time(scenario.telemetry.period_s)) for each in gateways]
     tasks += [loop.create_task(each.watch()) for each in gateways]
     tasks += [loop.create_task(client(gateways[stream.site], stream, seed)) for stream in trace]
     await asyncio.sleep(scenario.duration_s + 0.5)
@@ -102,7 +102,7 @@ def gateway_of(scenario, world, site, policy, seed, workers, book):
     clock, rules = asyncio.get_running_loop().time, StreamRules.of(scenario)
     session = Session(world, policies.load("dispatch", policy), seed, clock, rules)
     s = world.site_names.index(site)
-    clients = [PlayedClient(worker, s, scenario.telemetry_lag_s) for worker in workers]
+    clients = [PlayedClient(worker, s, scenario.telemetry.lag_s) for worker in workers]
     patience = Patience(health_period_s=CHECK_S, health_misses=1)
     return Gateway(session, clients, list(world.variant_names), patience, book=book, name=site, site=site)
 

@@ -7,6 +7,7 @@ from hypothesis import example, given, settings, strategies as st
 
 import edgewise as ew
 from edgewise import policies
+from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.sim.simulate import Simulation
 
@@ -28,7 +29,7 @@ changes = st.lists(
 worlds = st.fixed_dictionaries(
     {
         "timeline": changes,
-        "telemetry_lag_s": st.sampled_from([0.0, 0.5, 3.0]),
+        "telemetry": st.sampled_from([TelemetrySpec(lag_s=lag_s) for lag_s in (0.0, 0.5, 3.0)]),
         "decision_delay_s": st.sampled_from([0.0, 0.2]),
         "retry_refused": st.booleans(),
     }
@@ -37,7 +38,7 @@ worlds = st.fixed_dictionaries(
 
 CUT = {  # queries on the way when the link fails are never answered: they count in no mean delay
     "timeline": (LinkChange(7.0, "site", "near", False),),
-    "telemetry_lag_s": 3.0,
+    "telemetry": TelemetrySpec(lag_s=3.0),
     "decision_delay_s": 0.0,
     "retry_refused": False,
 }

@@ -59,7 +59,7 @@ def test_reading_text_has_the_arrays_of_the_old_files(tmp_path: Path) -> None:
     reading = pytest.importorskip("edgewise.demo.reading")
     (tmp_path / "frame.bmp").write_bytes(reading.frame(reading.SIGNS[0]))
     scenario = parse_scenario(reading.scenario([tmp_path / "frame.bmp"]), "read-text")
-    (spec,) = scenario.spec.pipelines or ()
+    (spec,) = scenario.pipelines or ()
     times = tuple(TaskProfile(task.name, 1.0, 1e4) for task in spec.tasks)
     pipeline = replace(pipeline_of(profiled(spec, times, 1e9)), duration_s=20.0)
     assert hashes(network_of(scenario), (pipeline,)) == RECORDED["read-text"]

@@ -13,6 +13,7 @@ import pytest
 from edgewise import policies
 from edgewise.core.dispatch.policy import ScorePolicy
 from edgewise.core.keyed import Purpose, exponential
+from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.sim.simulate import Simulation
 from edgewise.testing import queue_scenario
 
@@ -82,7 +83,7 @@ def test_little():
         def score(self, view, item):
             return view.network_s
 
-    scenario = replace(scenario, telemetry_period_s=period, window_s=period)
+    scenario = replace(scenario, telemetry=TelemetrySpec(period_s=period), window_s=period)
     record = Simulation(scenario, Sampling(), 1, streams).run().streams
     sojourn, throughput = record["delay_mean_s"][0], record["queries"][0] / seconds
     assert np.mean(seen) == pytest.approx(throughput * sojourn, rel=0.02)

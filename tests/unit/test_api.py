@@ -80,7 +80,7 @@ def test_any_decision_is_simulated_and_compared_with_one_schema(tmp_path, name, 
 @pytest.mark.parametrize("name", ["tiny", "kais-demo", "recognition", "split-inception", "deferrable"])
 def test_where_no_policies_are_named_others_are_compared_with_the_usual_one(name):
     scenario = load_scenario(name)
-    (work,) = scenario.spec.holds
+    (work,) = scenario.holds
     for decision, usual in assigning.defaults(scenario, work).items():
         names = assigning.names(scenario, decision)
         assert names[0] == usual and len(names) > 3 and names[1:] == sorted(names[1:])

@@ -45,7 +45,7 @@ def check(
     Nothing is run. Exit status 1: an application at some site can be served by nobody.
     """
     loaded = load(scenario, changes)
-    note(unused_cables(loaded.spec, loaded.topology))
+    note(unused_cables(loaded.spec.links or (), loaded.topology))
     work, chosen = assigning.assigned(loaded, by_decision(policy), "edgewise check")
     found = Checked(loaded)
     if as_json:
@@ -59,7 +59,7 @@ def check(
     _in_cloud(found)
     _ways(loaded)
     _serving(found)
-    if "graphs" in loaded.spec.holds:
+    if "graphs" in loaded.holds:
         print_plan(loaded, chosen.get("split", assigning.defaults(loaded, "graphs")["split"]))
     for limit in found.unserved:
         _say(limit.text)
@@ -75,7 +75,7 @@ def _say(line: str) -> None:
 def _deciding(scenario: Scenario, decided: str, chosen: dict[str, str]) -> None:
     """Who decides, and who else could."""
     rows, together = [], assigning.beside(scenario, decided)
-    for work in scenario.spec.holds:
+    for work in scenario.holds:
         for decision, default in assigning.defaults(scenario, work).items():
             name = chosen.get(decision, default) if work in together else default
             others = [each for each in assigning.names(scenario, decision) if each != name]
@@ -101,7 +101,7 @@ def _capacity(lines: list[CapacityLine]) -> None:
 
 def _in_cloud(found: Checked) -> None:
     """What requests of services meet in the cloud; and which workers are not there."""
-    met, services = found.in_cloud(), found.scenario.spec.services
+    met, services = found.in_cloud(), found.scenario.services
     pooled = [name for name, workers in met.items() if not workers]
     for name, workers in met.items():
         if workers:

@@ -32,7 +32,7 @@ from edgewise.cli.verbs import (
     load as load_changed,
 )
 from edgewise.errors import EdgewiseError, PolicyError, RunError, extra
-from edgewise.model.grammar.scenario import LIVE, not_run
+from edgewise.model.left_out import LIVE, not_run
 from edgewise.model.problems import nearest
 from edgewise.model.scenario import Scenario
 from edgewise.model.ways import unused_cables
@@ -94,8 +94,8 @@ def up(
     loaded = load_changed(scenario, changes)
     runs = LIVE if loaded.topology.sites else LIVE[:2]  # all come through gateways, or run beside them
     apart = on_namespaces(on, host, otlp)
-    note([*not_run(loaded.spec, runs, "edgewise up"), *graphs.not_served(loaded), *unlike(loaded, apart)])
-    note(unused_cables(loaded.spec, loaded.topology))
+    note([*not_run(loaded, runs, "edgewise up"), *graphs.not_served(loaded), *unlike(loaded, apart)])
+    note(unused_cables(loaded.spec.links or (), loaded.topology))
     given = deciding(loaded, by_decision(policy))
     wanted = plan.deciding(loaded, given)
     if restore:
@@ -134,7 +134,7 @@ def up(
     if again:
         out.print("it runs already: what changed is replaced, one process after another")
         waiting.wait_until_changed(folder)
-        stated = dict.fromkeys((*loaded.spec.named_policies, *given))  # the others stay as they are
+        stated = dict.fromkeys((*loaded.policies, *given))  # the others stay as they are
         for decision in (each for each in stated if each in wanted):
             switch(folder, "policies", decision, wanted[decision])
     else:
@@ -173,7 +173,7 @@ def unlike(scenario: Scenario, apart: bool) -> list[str]:
             "live, messages do not wait for each other on links: each has the rate and delay of its way; "
             "edgewise simulate shares links, and so does --on namespaces"
         )
-    if any(getattr(spec, "code", None) is None for spec in scenario.spec.pipelines or ()):
+    if any(getattr(spec, "code", None) is None for spec in scenario.pipelines or ()):
         found.append("pipelines without code are run by stand-ins: they take the time and send the bytes")
     return found
 
@@ -186,7 +186,7 @@ def deciding(scenario: Scenario, given: Mapping[str | None, str]) -> dict[str, s
     Raises:
         EdgewiseError: one decision is given twice.
     """
-    first = "dispatch" if "streams" in scenario.spec.holds else "requests"
+    first = "dispatch" if "streams" in scenario.holds else "requests"
     found: dict[str, str] = {}
     for each, name in given.items():
         decision = first if each is None else policies.check_decision(each)

@@ -18,7 +18,8 @@ from edgewise.cli.testbed import DATABASE, database_of, mbps
 from edgewise.cli.verbs import PolicyOption, SetOption, load, parted
 from edgewise.errors import EdgewiseError, extra
 from edgewise.model.grammar.pipelines import PipelineSpec
-from edgewise.model.grammar.scenario import BUDGETS_S, not_run
+from edgewise.model.grammar.scenario import BUDGETS_S
+from edgewise.model.left_out import not_run
 from edgewise.model.pipelines import Network, network_of, pipeline_of
 from edgewise.model.scenario import Scenario
 from edgewise.policies import USUAL
@@ -85,9 +86,9 @@ def run(
     if scenario == READ_TEXT:
         scenario, seconds = _read_text(folder), seconds or 10.0
     loaded = load(scenario, changes)
-    note(not_run(loaded.spec, ("pipelines", "graphs"), "edgewise run"))
-    if "split" in dict(named) or "pipelines" not in loaded.spec.holds:
-        not_run(loaded.spec, ("graphs",), "edgewise run --policy split")
+    note(not_run(loaded, ("pipelines", "graphs"), "edgewise run"))
+    if "split" in dict(named) or "pipelines" not in loaded.holds:
+        not_run(loaded, ("graphs",), "edgewise run --policy split")
         refuse_given(
             context, ("backend", "seconds", "shadow"), "is of pipelines; leave it out for a split model"
         )
@@ -139,7 +140,7 @@ def _run_pipelines(
     with extra("live", "run"):
         from edgewise.runtime.pipelines.live import live_pipeline
         from edgewise.runtime.pipelines.meta import MetaStore
-    budget_s = scenario.spec.live.budgets_s.place
+    budget_s = scenario.live.budgets_s.place
     chosen = _chosen(policy, shadow, budget_s)
     written, nodes = _written(scenario), network_of(scenario)
     with err.status("profiling each task on one processor"):
@@ -205,7 +206,7 @@ def _show_all(
 def _written(scenario: Scenario) -> list[PipelineSpec]:
     """The pipelines; all must be written out, with code and something to send."""
     written = []
-    for i, spec in enumerate(scenario.spec.pipelines or ()):
+    for i, spec in enumerate(scenario.pipelines or ()):
         where = f"scenario {scenario.name!r}: pipelines[{i}]"
         if not isinstance(spec, PipelineSpec):
             raise EdgewiseError(

@@ -14,7 +14,7 @@ from edgewise import config
 from edgewise.cli.commands import verbs
 from edgewise.cli.output import note
 from edgewise.errors import EdgewiseError
-from edgewise.model.grammar.scenario import not_run
+from edgewise.model.left_out import not_run
 from edgewise.policies import USUAL
 
 app = verbs()
@@ -168,7 +168,7 @@ def gateway(
     from edgewise.runtime.gateway import standalone
 
     loaded = config.load_scenario(scenario)
-    note(not_run(loaded.spec, ("streams",), "edgewise gateway"))
+    note(not_run(loaded, ("streams",), "edgewise gateway"))
     shown = read_token(workers_file, "--workers-token-file") if workers_file else None
     trust = http.tls_client(tls_ca) if tls_ca else None
     made = standalone.gateway(loaded, policy, workers, shown, trust)
@@ -184,7 +184,7 @@ def gateway(
         tls_key,
         tuple(names or ()),
         anyone,
-        loaded.spec.live.bodies_bytes,
+        loaded.live.bodies_bytes,
     )
     logs.log_json()
-    serving.run(serving.run_gateway(made, where, loaded.telemetry_period_s))
+    serving.run(serving.run_gateway(made, where, loaded.telemetry.period_s))

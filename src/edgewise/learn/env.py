@@ -18,7 +18,7 @@ from edgewise.config import load_scenario
 from edgewise.core.dispatch.views import DispatchView
 from edgewise.core.world import World
 from edgewise.learn.joint import bounded
-from edgewise.model.grammar.scenario import SIMULATED, not_run
+from edgewise.model.left_out import SIMULATED, not_run
 from edgewise.model.scenario import Scenario
 from edgewise.policies.dispatch.aset import FEATURES, POOLED, SECONDS, History, pooled_state
 from edgewise.policies.dispatch.meta import PAPER, Chosen
@@ -100,7 +100,7 @@ class DispatchEnv(gymnasium.Env[Observation, np.int64]):
         if state not in ("pooled", "history"):
             raise ValueError(f"state is {state!r}; use 'pooled' or 'history'")
         self.scenario = load_scenario(scenario) if isinstance(scenario, str) else scenario
-        not_run(self.scenario.spec, SIMULATED, type(self).__name__)
+        not_run(self.scenario, SIMULATED, type(self).__name__)
         self.world = World.build(self.scenario.catalog, self.scenario.topology, self.scenario.sharing)
         self.actions, self.reward, self.seeds, self.state = tuple(actions), reward or Reward(), seeds, state
         self.bound = bound

@@ -214,7 +214,7 @@ class Checked:
 
     def in_cloud(self) -> dict[str, tuple[str, ...]]:
         """The workers in the cloud that requests of each service meet; none: they meet a pool."""
-        if (spec := self.scenario.spec.services) is None:
+        if (spec := self.scenario.services) is None:
             return {}
         names = names_of(self.scenario, spec)
         if spec.gateways == "one":
@@ -224,7 +224,7 @@ class Checked:
 
     def at_workers(self) -> dict[str, dict[str, int]]:
         """Of services that workers serve outside the cloud or in pools, how many in each cluster, at most."""
-        if (spec := self.scenario.spec.services) is None:
+        if (spec := self.scenario.services) is None:
             return {}
         topology, found = self.scenario.topology, dict[str, dict[str, int]]()
         where = {node.name: node.cluster for node in topology.nodes}

@@ -167,7 +167,7 @@ def pipelines(scenario: Scenario, rooms: Mapping[str, NodeRoom]) -> list[Limit]:
 
     One whose length is in frames stays at least as long as its slowest task takes on the fastest node.
     """
-    if not scenario.spec.pipelines:
+    if not scenario.pipelines:
         return []
     nodes = [node for node in scenario.topology.nodes if node.speed_ops > 0.0]
     free, fastest_ops = sum(rooms[node.name].free[1] for node in nodes), max(node.speed_ops for node in nodes)
@@ -209,7 +209,7 @@ def too_large(scenario: Scenario, rooms: Mapping[str, NodeRoom]) -> list[Limit]:
         (f"job {number}", job.resources)
         for number, job in enumerate(scenario.jobs.submitted if scenario.jobs else ())
     ]
-    for spec in scenario.spec.pipelines or ():
+    for spec in scenario.pipelines or ():
         if isinstance(spec, PipelineSpec):
             wanted += [(f"task {t.name} of {spec.name}", Resources(0.0, t.memory_bytes)) for t in spec.tasks]
     found = []

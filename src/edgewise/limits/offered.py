@@ -110,7 +110,7 @@ def _services(
     found: Offer, scenario: Scenario, asked: AskedRequests, rooms: dict[str, NodeRoom], routes: Routes
 ) -> None:
     """Requests take cores for as long as they are served, on any node or in the cloud; or its workers."""
-    spec, topology = scenario.spec.served, scenario.topology
+    spec, topology = scenario.served, scenario.topology
     places: dict[str, Any] = {}
     for number, cluster in enumerate(topology.clusters):
         for node in cluster.nodes if cluster.name != spec.cloud else ():

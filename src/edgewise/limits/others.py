@@ -89,7 +89,7 @@ def _held(holds: pa.Table | None, duration_s: float, runs: int) -> dict[str, tup
 
 
 def _not_cloud(scenario: Scenario, node: str) -> bool:
-    spec = scenario.spec.services
+    spec = scenario.services
     cloud = {each.name for each in scenario.topology.nodes if spec and each.cluster == spec.cloud}
     return node not in cloud
 

@@ -36,7 +36,7 @@ def requests_of(scenario: Scenario) -> AskedRequests | None:
     Raises:
         ScenarioError: they cannot be simulated.
     """
-    spec = scenario.spec.services
+    spec = scenario.services
     if spec is None or spec.requests is None:
         return None
     if isinstance(spec.requests, RequestsSpec):
@@ -46,7 +46,7 @@ def requests_of(scenario: Scenario) -> AskedRequests | None:
 
 def _steady(scenario: Scenario, asked: RequestsSpec) -> AskedRequests:
     """Every site and every service as likely."""
-    spec, sites = scenario.spec.served, len(scenario.topology.sites)
+    spec, sites = scenario.served, len(scenario.topology.sites)
     names, system = (
         service_names(spec, scenario.catalog),
         system_of(spec, scenario.catalog, scenario.topology),
@@ -66,7 +66,7 @@ def _steady(scenario: Scenario, asked: RequestsSpec) -> AskedRequests:
 
 def _seen(scenario: Scenario) -> AskedRequests:
     """Those of a pattern, of one seed that nobody runs; those of a file."""
-    given, spec = simulated_services(scenario), scenario.spec.served
+    given, spec = simulated_services(scenario), scenario.served
     names, seen = names_of(scenario, given.spec), given.draw([PROFILED])
     many = int(seen.count[0])
     service, site = seen.service[0, :many], seen.site[0, :many]

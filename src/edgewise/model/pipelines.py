@@ -104,7 +104,7 @@ class Network:
 
 def network_of(scenario: "Scenario") -> Network:
     """The network that a scenario's pipelines run on, as `network_on` says."""
-    return network_on(scenario.topology, scenario.catalog, scenario.spec.reservations.cores == "used")
+    return network_on(scenario.topology, scenario.catalog, scenario.reservations.cores == "used")
 
 
 def network_on(topology: Topology, catalog: Catalog, shared: bool = True) -> Network:

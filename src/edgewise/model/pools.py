@@ -113,8 +113,8 @@ def pool_of(topology: Topology) -> Ints:
 
 def image_cluster(scenario: Scenario) -> str:
     """Where images come from: the cloud of services, else the first of the furthest clusters."""
-    if scenario.spec.services is not None:
-        return scenario.spec.services.cloud
+    if scenario.services is not None:
+        return scenario.services.cloud
     return max(scenario.topology.clusters, key=lambda cluster: cluster.tier).name
 
 

@@ -23,10 +23,18 @@ from edgewise.model.build import (
 )
 from edgewise.model.deploy import fits
 from edgewise.model.dotted import assigned
-from edgewise.model.grammar.pipelines import GraphSpec
+from edgewise.model.grammar.pipelines import GraphSpec, PipelinesSpec
 from edgewise.model.grammar.places import CatalogSpec
-from edgewise.model.grammar.scenario import MOVED_POLICIES, Library, ScenarioSpec, resolve
-from edgewise.model.grammar.services import ApplicationSpec, ArrivalsSpec
+from edgewise.model.grammar.scenario import (
+    MOVED_POLICIES,
+    Library,
+    LiveSpec,
+    ReservationsSpec,
+    ScenarioSpec,
+    TelemetrySpec,
+    resolve,
+)
+from edgewise.model.grammar.services import ApplicationSpec, ArrivalsSpec, ServicesSpec
 from edgewise.model.pipelines import check_pipelines
 from edgewise.model.problems import Problems, explain, listed, shown, unique
 from edgewise.model.services import workers_used
@@ -175,13 +183,19 @@ class Scenario:
     Attributes:
         duration_s: length of a run.
         window_s: length of a window (ASET's T).
-        telemetry_period_s, telemetry_lag_s: how often and how late measurements arrive.
+        telemetry: how often and how late measurements arrive, and of what.
         retry_refused: decide refused streams anew at each window.
-        spec: the validated YAML form, to be written out again.
+        spec: what was written, checked, to be written out again, or edited; all else reads the rest.
+        holds: the kinds of work in it, in the order of `NEEDS`.
+        policies: those that it names, by decision.
+        live: what counts in a running system only.
         timeline: changes of nodes and links, in order of time.
         decision_delay_s: from a stream's opening until its queries may leave the site.
         jobs: deferrable jobs; None where it holds none.
+        services: what is asked for by requests; None where it holds none.
         graphs: split models, which servers of the topology share.
+        pipelines: graphs of tasks through which frames stream; None where it holds none.
+        reservations: what flows and images may reserve of links, and tasks of nodes.
         sharing: what messages of streams on one link do to each other: "none", "fifo" or "ps".
         idle: workers that it names and nobody uses, as nothing streams: they are not there and hold nothing.
     """
@@ -190,19 +204,30 @@ class Scenario:
     description: str
     duration_s: float
     window_s: float
-    telemetry_period_s: float
-    telemetry_lag_s: float
+    telemetry: TelemetrySpec
     retry_refused: bool
     catalog: Catalog
     topology: Topology
     streams: Streams
     spec: ScenarioSpec
+    holds: tuple[str, ...]
+    policies: Mapping[str, str]
+    live: LiveSpec
+    reservations: ReservationsSpec
     timeline: tuple[Change, ...] = ()
     decision_delay_s: float = 0.0
     jobs: Jobs | None = None
+    services: ServicesSpec | None = None
     graphs: tuple[GraphSpec, ...] = ()
+    pipelines: PipelinesSpec | None = None
     sharing: str = "none"
     idle: tuple[Worker, ...] = ()
+
+    @property
+    def served(self) -> ServicesSpec:
+        """Its services, of a scenario that is known to have some."""
+        assert self.services is not None, "who asks has services"
+        return self.services
 
 
 def parse_scenario(data: Any, where: str, library: Library | None = None) -> Scenario:
@@ -286,17 +311,22 @@ def build_scenario(spec: ScenarioSpec, where: str, library: Library | None = Non
         description=spec.description,
         duration_s=spec.duration_s,
         window_s=spec.window_s,
-        telemetry_period_s=spec.telemetry.period_s,
-        telemetry_lag_s=spec.telemetry.lag_s,
+        telemetry=spec.telemetry,
         retry_refused=spec.retry_refused,
         catalog=catalog,
         topology=topology,
         streams=streams,
         spec=spec,
+        holds=spec.holds,
+        policies=spec.policies.model_dump(exclude_none=True),
+        live=spec.live,
+        reservations=spec.reservations,
         timeline=timeline,
         decision_delay_s=spec.decision_delay_s,
         jobs=jobs,
+        services=spec.services,
         graphs=spec.graphs or (),
+        pipelines=spec.pipelines,
         sharing=spec.sharing,
         idle=idle,
     )

@@ -96,7 +96,7 @@ def services_of(scenario: "Scenario") -> Services | None:
     Raises:
         ScenarioError: one is no variant of the catalog, so that nothing can serve it, or the cloud is a pool.
     """
-    spec, topology = scenario.spec.services, scenario.topology
+    spec, topology = scenario.services, scenario.topology
     if spec is None:
         return None
     if spec.cloud_has == "pool":
@@ -307,7 +307,7 @@ def have_answers(spec: ServicesSpec) -> bool:
 
 def answers_left_out(scenario: "Scenario") -> bool:
     """Whether answers have sizes that are not simulated."""
-    spec = scenario.spec.services
+    spec = scenario.services
     return spec is not None and not have_answers(spec) and bool(answers_of(spec, scenario.catalog).any())
 
 

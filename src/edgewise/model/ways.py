@@ -76,9 +76,9 @@ def _quoted(name: str) -> str:
     return f'"{name}"' if SITE in name else name
 
 
-def unused_cables(spec: ScenarioSpec, topology: Topology) -> list[str]:
+def unused_cables(links: Sequence[LinkSpec], topology: Topology) -> list[str]:
     """Cables that nothing runs over, as they are declared, in words."""
-    names = [link.name for link in spec.links or () if link.name is not None]
+    names = [link.name for link in links if link.name is not None]
     laid = [way.over for way in topology.ways] + [link.over for link in topology.links] if names else []
     used = {name for over in laid for name in plain(over)}
     sites = [site.name for site in topology.sites]

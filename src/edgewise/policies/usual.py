@@ -16,4 +16,4 @@ USUAL: Mapping[str, str] = {
 
 def deciding(scenario: Scenario) -> dict[str, str]:
     """The policy of each decision: the one that the scenario names, or the usual one."""
-    return {**USUAL, **scenario.spec.named_policies}
+    return {**USUAL, **scenario.policies}

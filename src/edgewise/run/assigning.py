@@ -9,7 +9,7 @@ from typing import Any
 
 from edgewise import policies
 from edgewise.errors import PolicyError
-from edgewise.model.grammar.scenario import not_run
+from edgewise.model.left_out import not_run
 from edgewise.model.scenario import Scenario, server_groups
 from edgewise.model.services import answers_left_out
 from edgewise.model.ways import unused_cables
@@ -45,14 +45,14 @@ def assigned(
     works = [work for work in WORK if wanted <= {work}]
     if not works:
         order = dict.fromkeys(about_of(scenario, each) for each in ([about] if about else named))
-        held = [work for work in order if work in scenario.spec.holds]
+        held = [work for work in order if work in scenario.holds]
         works = [work for work in held if wanted <= set(beside(scenario, work))]
         if not works:
             raise PolicyError(
                 f"{' and '.join(named)} are of different work, which no run of this scenario has"
             )
-    not_run(scenario.spec, works, " ".join([what, *(f"--policy {decision}" for decision in named)]))
-    work = next(work for work in works if work in scenario.spec.holds)
+    not_run(scenario, works, " ".join([what, *(f"--policy {decision}" for decision in named)]))
+    work = next(work for work in works if work in scenario.holds)
     chosen: dict[str, Any] = {}
     for each in beside(scenario, work):
         chosen |= defaults(scenario, each)
@@ -74,7 +74,7 @@ def decisions(scenario: Scenario, work: str) -> list[str]:
 
 def about_of(scenario: Scenario, decision: str) -> str:
     """The kind of work that a decision is about: orchestration of streams, where they alone have workers."""
-    pooled = decision == "orchestrate" and scenario.spec.services is None and scenario.topology.pools
+    pooled = decision == "orchestrate" and scenario.services is None and scenario.topology.pools
     return "streams" if pooled else policies.DECISIONS[decision]
 
 
@@ -84,11 +84,11 @@ def beside(scenario: Scenario, work: str) -> tuple[str, ...]:
     Services do so with a gateway at each site; else they run in the engine of slots, alone.
     """
     alone = _in_slots(scenario)
-    return (work, *(each for each in scenario.spec.holds if each != work and not {each, work} & alone))
+    return (work, *(each for each in scenario.holds if each != work and not {each, work} & alone))
 
 
 def _in_slots(scenario: Scenario) -> set[str]:
-    services = scenario.spec.services
+    services = scenario.services
     return {"services"} if services is not None and services.gateways == "one" else set()
 
 
@@ -96,7 +96,7 @@ def defaults(scenario: Scenario, work: str) -> dict[str, Any]:
     """The policies of a kind of work where none are named, by decision."""
     who = policies.deciding(scenario)
     if work == "graphs" and _laid_out(scenario):
-        who |= {"split": LAID_OUT} | scenario.spec.named_policies
+        who |= {"split": LAID_OUT, **scenario.policies}
     return {decision: who[decision] for decision in decisions(scenario, work)}
 
 
@@ -141,8 +141,8 @@ def about(decision: str, name: str) -> str:
 def notes(scenario: Scenario, work: str, what: str) -> list[str]:
     """What a user should know before a run: work that is left out, and what no policy can change."""
     run = beside(scenario, work)
-    found = not_run(scenario.spec, run if in_step(scenario, work) else (*run, "timeline"), what)
-    found += unused_cables(scenario.spec, scenario.topology)
+    found = not_run(scenario, run if in_step(scenario, work) else (*run, "timeline"), what)
+    found += unused_cables(scenario.spec.links or (), scenario.topology)
     if "services" in run and answers_left_out(scenario):
         found.append(
             "services.offered: answer_bytes is simulated with `gateways: per_site`, not of services of a "
@@ -175,6 +175,6 @@ def weighed(scenario: Scenario, run: Sequence[str]) -> bool:
 def in_step(scenario: Scenario, work: str) -> bool:
     """Whether the seeds of a run are worlds of one batch, which is not taken apart."""
     if work == "services":
-        return scenario.spec.services is not None and scenario.spec.services.gateways == "one"
+        return scenario.services is not None and scenario.services.gateways == "one"
     pooled = work == "jobs" and scenario.jobs is not None and scenario.jobs.room != "nodes"
     return pooled and len(beside(scenario, work)) == 1

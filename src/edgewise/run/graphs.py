@@ -37,7 +37,7 @@ def graphs_to_run(scenario: Scenario) -> GraphsToRun:
     Raises:
         ScenarioError: servers would always be busy.
     """
-    found, telemetry = splitting(scenario), scenario.spec.telemetry
+    found, telemetry = splitting(scenario), scenario.telemetry
     if found.overload:
         raise ScenarioError(f"nothing can be simulated: {found.overload}")
     queries = query_count(scenario.graphs, scenario.duration_s)
@@ -60,8 +60,8 @@ def joined(run: RunContext) -> Joined:
         wires = (run.wires, route) if route else None
     world = SplitWorld(program, queries, run.seed, core, telemetry, network)
     nodes = [node.name for node in scenario.topology.nodes if node.speed_ops > 0]
-    start_s = max(graph.start_s for graph in scenario.spec.graphs or ())
-    part = GraphsPart(world, nodes, scenario.duration_s, (scenario.telemetry_lag_s, start_s), wires)
+    start_s = max(graph.start_s for graph in scenario.graphs or ())
+    part = GraphsPart(world, nodes, scenario.duration_s, (scenario.telemetry.lag_s, start_s), wires)
     return Joined(
         part,
         lambda: query_tables(scenario, world.outcome(), world.sent_s, world.jobs, predicted_s(policy)),

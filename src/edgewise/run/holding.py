@@ -37,11 +37,11 @@ def servers_hold(scenario: Scenario) -> tuple[Reservation, ...]:
 
 def held_for_life(scenario: Scenario, works: Sequence[str]) -> dict[Reservation, str]:
     """What workers, and servers of split models, hold of nodes for life; and for which kind of work."""
-    services = scenario.spec.services if "streams" not in works else None
+    services = scenario.services if "streams" not in works else None
     mine = {
         node.name
         for node in scenario.topology.nodes
-        if services and (scenario.spec.streams is None or node.cluster == services.cloud)
+        if services and ("streams" not in scenario.holds or node.cluster == services.cloud)
     }
     held = {each: "services" if each.node in mine else "streams" for each in workers_hold(scenario)}
     return held | dict.fromkeys(servers_hold(scenario) if "graphs" in works else (), "graphs")
@@ -53,7 +53,7 @@ def holders_of(scenario: Scenario, ledger: NodeLedger, for_life: Mapping[Reserva
     pooled = {worker.name for worker in scenario.topology.workers if worker.pool is not None}
     return Holders(
         ledger, scenario.topology.nodes,
-        lambda each: ("services" if scenario.spec.streams is None else "streams")
+        lambda each: ("services" if "streams" not in scenario.holds else "streams")
         if each.owner in pooled
         else DECIDED.get(each.decision) or work_of.get(each.owner, OTHER),
     )  # fmt: skip
@@ -64,7 +64,7 @@ def workers_held(scenario: Scenario) -> Columns:
     plane, for_life = Plane(NodeLedger(scenario.topology.nodes)), held_for_life(scenario, ("streams",))
     plane.handle(HoldsChanged(tuple(for_life)), 0.0)
     holders = holders_of(scenario, plane.ledger, for_life)
-    nodes, lag_s = scenario.topology.nodes, scenario.telemetry_lag_s
+    nodes, lag_s = scenario.topology.nodes, scenario.telemetry.lag_s
     JointClock([], plane, nodes, scenario.timeline, lag_s, holders=holders).run()
     holders.finish(scenario.duration_s)
     return hold_records(holders.spans)

@@ -88,7 +88,7 @@ class JointRun:
         parts += [come_and_go.part] if come_and_go is not None else []
         parts += [run.reserved] if run.reserved is not None else []  # it knows of the others' commands
         parts[:0] = [other] if other is not None else []
-        nodes, lag_s = scenario.topology.nodes, scenario.telemetry_lag_s
+        nodes, lag_s = scenario.topology.nodes, scenario.telemetry.lag_s
         self.joint = JointClock(parts, run.plane, nodes, scenario.timeline, lag_s, check, run.holders)
 
     @unsearched()

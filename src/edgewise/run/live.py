@@ -88,7 +88,7 @@ def live_run(
 
 def _lasting(scenario: Scenario, state: Path, seen: Lived) -> Scenario:
     """The scenario, which lasts as long as the run did, with what happened to nodes."""
-    duration_s, services = seen.duration_s, scenario.spec.services
+    duration_s, services = seen.duration_s, scenario.services
     if services is not None:  # whole frames, as in a recording
         duration_s = math.ceil(duration_s / services.frame_s) * services.frame_s
     changes = {

@@ -63,7 +63,7 @@ def pipeline_tables(scenario: Scenario, run: PipelineRun) -> Tables:
 
 def lived_pipelines(scenario: Scenario, seen: "Lived") -> Tables | None:
     """Of a live system; None: it had none."""
-    if not seen.pipelines or scenario.spec.pipelines is None:
+    if not seen.pipelines or scenario.pipelines is None:
         return None
     names = [kept.live.pipeline.name for kept in seen.pipelines]
     found = tuple(

@@ -59,14 +59,14 @@ def in_slots(scenario: Scenario, chosen: Mapping[str, Make], seeds: Sequence[int
 
 def joined(run: RunContext) -> Joined:
     """Services with a gateway at each site, beside other work."""
-    scenario, spec = run.scenario, run.scenario.spec.services
+    scenario, spec = run.scenario, run.scenario.services
     if spec is not None and spec.cores_held != "life" and scenario.jobs is not None:
         raise ScenarioError(
             f"{scenario.name}: services.cores_held: is 'request', so nobody knows which cores are "
             "left to jobs; write 'life'"
         )
     given = simulated_services(scenario)
-    news = News(scenario.telemetry_period_s, scenario.telemetry_lag_s)
+    news = News(scenario.telemetry.period_s, scenario.telemetry.lag_s)
     drawn = given.draw([run.seed])
     services = services_at_sites(scenario, given)
     guests = hosting(run, services)
@@ -89,7 +89,7 @@ def joined(run: RunContext) -> Joined:
 
 def service_tables(scenario: Scenario, rows: Records, tally: Floats) -> Tables:
     """Columns of the requests of a world that arrived, from (R,) `REQUEST`, and of (F, COLUMNS) frames."""
-    spec, topology = scenario.spec.served, scenario.topology
+    spec, topology = scenario.served, scenario.topology
     number = np.flatnonzero(rows.state != k.UNSEEN)
     first = slice(number.size)  # all that arrived, unless some are missing in between
     rows = rows[first if np.array_equal(number[-1:], [number.size - 1]) else number].view(np.recarray)
@@ -120,7 +120,7 @@ def replicas_held(scenario: Scenario, system: System, names: Sequence[str], coun
         counts: (F, N, S) replicas on each node at the beginning of each frame.
     """
     nodes, (frames, *_) = scenario.topology.nodes, counts.shape
-    own = [node for node in nodes if node.cluster != scenario.spec.served.cloud]
+    own = [node for node in nodes if node.cluster != scenario.served.cloud]
     end_s, frame_s = scenario.duration_s, scenario.duration_s / frames
     for_life = held_for_life(scenario, ("services",)).items()
     held = [Held(each.node, each.owner, work, *figures(each.resources)) for each, work in for_life]
@@ -153,7 +153,7 @@ def replica_use(scenario: Scenario, sites: RequestSites, holders: Holders) -> Co
     for each in sites.queues.replicas.values():
         if each.station == CLOUD and each.worker < 0:
             there_s[each.service, CLOUD] += each.serves * scenario.duration_s
-    stations = (scenario.spec.served.cloud, *nodes)
+    stations = (scenario.served.cloud, *nodes)
     worked_s = worked_until(sites.queues.run, scenario.duration_s)
     rows = [(s, n) for s, n in np.argwhere(there_s > 0.0).tolist()]
     return {
@@ -167,7 +167,7 @@ def replica_use(scenario: Scenario, sites: RequestSites, holders: Holders) -> Co
 
 def lived_services(scenario: Scenario, seen: "Lived") -> Tables | None:
     """Of a live system; None: no request of it is over."""
-    services, spec = services_of(scenario), scenario.spec.services
+    services, spec = services_of(scenario), scenario.services
     if services is None or spec is None:
         return None
     names = service_names(spec, scenario.catalog)
@@ -193,7 +193,7 @@ def lived_services(scenario: Scenario, seen: "Lived") -> Tables | None:
 
 def _tally(scenario: Scenario, asked: "Sequence[Request]", rows: Any, home: Mapping[str, str]) -> Any:
     """(F, COLUMNS) counts and bytes of each frame; images do not go over links live."""
-    frame_s = scenario.spec.served.frame_s
+    frame_s = scenario.served.frame_s
     frames = max(math.ceil(scenario.duration_s / frame_s - 1e-9), 1)
     tally = np.zeros((frames, k.COLUMNS))
 

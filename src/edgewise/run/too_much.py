@@ -34,7 +34,7 @@ def _much_of_streams(scenario: Scenario) -> Iterator[tuple[str, float, int]]:
     queries = max([each.rate_qps[1] * min(each.length_s[1], duration_s) for each in came.applications] or [0])
     sent = sum(map(_sent, came.sources)) * duration_s
     yield "window_s: windows in duration_s", duration_s / scenario.window_s, 10_000_000
-    yield "telemetry.period_s: periods in duration_s", duration_s / scenario.telemetry_period_s, 100_000_000
+    yield "telemetry.period_s: periods in duration_s", duration_s / scenario.telemetry.period_s, 100_000_000
     yield "streams.arrivals: clients in duration_s", clients, 10_000_000
     yield "streams.applications: queries of all clients", clients * queries, 1_000_000_000_000
     yield "streams.sources: queries of all of them", sent, 1_000_000_000_000
@@ -42,16 +42,16 @@ def _much_of_streams(scenario: Scenario) -> Iterator[tuple[str, float, int]]:
 
 def _much_of_others(scenario: Scenario) -> Iterator[tuple[str, float, int]]:
     """As `_much_of_streams`, of work that is no stream."""
-    spec, duration_s = scenario.spec, scenario.duration_s
-    if spec.services is not None:
-        rate_qps = getattr(spec.services.requests, "rate_qps", 0.0)
+    duration_s, services = scenario.duration_s, scenario.services
+    if services is not None:
+        rate_qps = getattr(services.requests, "rate_qps", 0.0)
         yield "services.requests: requests in duration_s", rate_qps * duration_s, 100_000_000
-        yield "services.slot_s: slots in duration_s", duration_s / spec.services.slot_s, 1_000_000_000
-    for i, graph in enumerate(spec.graphs or ()):
+        yield "services.slot_s: slots in duration_s", duration_s / services.slot_s, 1_000_000_000
+    for i, graph in enumerate(scenario.graphs):
         yield f"graphs[{i}].rate_qps: queries in duration_s", graph.rate_qps * duration_s, 100_000_000
-    if spec.jobs is not None:
-        slots = duration_s / spec.jobs.slot_s
-        drawn = spec.jobs.drawn.per_slot * slots if spec.jobs.drawn is not None else 0.0
+    if (jobs := scenario.spec.jobs) is not None:
+        slots = duration_s / jobs.slot_s
+        drawn = jobs.drawn.per_slot * slots if jobs.drawn is not None else 0.0
         yield "jobs.slot_s: slots in duration_s", slots, 10_000_000
         yield "jobs.drawn.per_slot: jobs in duration_s", drawn, 10_000_000
 

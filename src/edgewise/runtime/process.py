@@ -195,7 +195,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     )
     if services is not None:
         gateway.services = _services(services, process, store, gateway)
-    where = _front(folder, process, store, scenario.spec.live.bodies_bytes)
+    where = _front(folder, process, store, scenario.live.bodies_bytes)
     if settings.get("trial"):
         gateway.draining = True  # it shows that it can begin, and touches nothing
         return await run_trial(gateway, replace(where, grpc_port=None))

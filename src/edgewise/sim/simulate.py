@@ -32,6 +32,7 @@ from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import Bound, DispatchView, Items, Rows
 from edgewise.core.telemetry import telemetry
 from edgewise.core.world import Links, World
+from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Change, LinkChange, NodeChange
 from edgewise.model.work import Stream
@@ -54,8 +55,7 @@ class RunInputs:
 
     duration_s: float
     window_s: float
-    telemetry_period_s: float
-    telemetry_lag_s: float
+    telemetry: TelemetrySpec
     retry_refused: bool = False
     decision_delay_s: float = 0.0
     timeline: tuple[Change, ...] = ()
@@ -246,8 +246,8 @@ class Simulation:
         scenario = self.scenario
         for k in range(self._windows):
             self._push(k * scenario.window_s, TICK, Tick(k * scenario.window_s))
-        for k in range(1, int(scenario.duration_s / scenario.telemetry_period_s) + 1):
-            self._push(k * scenario.telemetry_period_s, SAMPLE, None)
+        for k in range(1, int(scenario.duration_s / scenario.telemetry.period_s) + 1):
+            self._push(k * scenario.telemetry.period_s, SAMPLE, None)
         for change in scenario.timeline:
             self._push(change.at_s, CHANGED, change)
         self._outages = tables.outages(self.world, scenario.timeline)
@@ -372,7 +372,7 @@ class Simulation:
 
     def tell_of(self, w: int, now_s: float, up: bool, drains: bool = False, ready_s: float = np.inf) -> None:
         """Gateways hear of a worker after the lag, see `WorkerChanged`."""
-        news_s = now_s + self.scenario.telemetry_lag_s
+        news_s = now_s + self.scenario.telemetry.lag_s
         self._push(news_s, NEWS, WorkerChanged(news_s, w, up, drains, ready_s))
 
     def begin_worker(self, w: int, now_s: float) -> None:
@@ -392,7 +392,7 @@ class Simulation:
 
     def _dies_at(self, w: int, down_s: float) -> None:
         each = self.workers.each
-        each.down_s[w], each.news_s[w] = down_s, down_s + self.scenario.telemetry_lag_s
+        each.down_s[w], each.news_s[w] = down_s, down_s + self.scenario.telemetry.lag_s
 
     def _send_again(self, w: int, now_s: float) -> None:
         """Gateways have heard that a worker is dead, and send what it lost elsewhere."""
@@ -425,7 +425,7 @@ class Simulation:
             if figure is not None:
                 array[site, cluster] = figure
         self.ways[:] = way_arrays(world, links)
-        now_s, news_s = change.at_s, change.at_s + self.scenario.telemetry_lag_s
+        now_s, news_s = change.at_s, change.at_s + self.scenario.telemetry.lag_s
         self.carrier.set_way(site, cluster, now_s, change.bandwidth_bps)
         bound = np.flatnonzero((self.bound >= 0) & (self.truth.site == site))
         affected = bound[world.cluster[self.bound[bound]] == cluster]
@@ -449,12 +449,12 @@ class Simulation:
         self.carrier.advance(now_s)
         w = self.workers
         self.carrier.direct(count_all_answers, now_s, w)
-        period_s, queue = self.scenario.telemetry_period_s, self.carrier.waiting(now_s)
+        period_s, queue = self.scenario.telemetry.period_s, self.carrier.waiting(now_s)
         each = w.each.view(np.ndarray)
         counts = each["answered"].copy(), each["delay_sum_s"].copy(), w.histogram
         measured = telemetry(now_s, period_s, queue, *counts, self.carrier.links_now(now_s))
         each["answered"], each["delay_sum_s"], w.histogram[:] = 0, 0.0, 0
-        news_s = now_s + self.scenario.telemetry_lag_s
+        news_s = now_s + self.scenario.telemetry.lag_s
         self._report(Measured(news_s, measured))
         if self.count_requests is not None:
             self._push(news_s, COUNTED, None)

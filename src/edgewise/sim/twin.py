@@ -14,6 +14,7 @@ from edgewise.arrays import Floats
 from edgewise.core.dispatch.policy import DispatchPolicy
 from edgewise.core.dispatch.views import Bound, DispatchView, Rows
 from edgewise.errors import RunError
+from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.model.work import Stream
 from edgewise.sim.simulate import RunInputs, Simulation
 
@@ -63,7 +64,7 @@ class Twin:
                 f"{view.bound.worker.size} bound streams"
             )
         self._view, self._bound = view, view.bound
-        self._setting = RunInputs(horizon_s, horizon_s, telemetry_period_s, telemetry_lag_s=0.0)
+        self._setting = RunInputs(horizon_s, horizon_s, TelemetrySpec(period_s=telemetry_period_s))
         old = _streams(view.bound, view.world.task_names, future.remaining_s, horizon_s)
         new = [
             replace(stream, id=len(old) + k, close_s=min(stream.close_s, horizon_s))

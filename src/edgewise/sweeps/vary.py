@@ -226,7 +226,7 @@ class Points:
         if not self.seeds:
             raise PolicyError("seeds: none given; use for example --seeds 0:10")
         self.base = self._base()
-        if self.of in self.base.spec.holds and not (self.policies or self.fixed):
+        if self.of in self.base.holds and not (self.policies or self.fixed):
             self.fixed = assigning.defaults(self.base, self.of)
         self.work, self._makers, self.held = api.alternatives(self.base, self.policies, self.fixed, "sweep")
         self.labels = tuple(self._makers)

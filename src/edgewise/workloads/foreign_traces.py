@@ -100,7 +100,7 @@ def import_traffic(
     Raises:
         ScenarioError: the file holds no traffic, or none that the scenario has a name for.
     """
-    kind: type[_Requests | _Streams] = _Streams if scenario.spec.services is None else _Requests
+    kind: type[_Requests | _Streams] = _Streams if scenario.services is None else _Requests
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / kind.FILE).open("w", encoding="utf-8", newline="") as file:
         made = kind(scenario, given, file)
@@ -269,7 +269,7 @@ class _Requests(_Trace):
 
     def __init__(self, scenario: Scenario, given: Sequence[tuple[str, str]], file: IO[str]) -> None:
         self._services = {
-            each.variant: each for each in scenario.spec.served.offered if isinstance(each, ServiceSpec)
+            each.variant: each for each in scenario.served.offered if isinstance(each, ServiceSpec)
         }
         if not self._services:
             raise ScenarioError("services.offered: none is a variant of the catalog, whose time can be told")
@@ -304,10 +304,10 @@ class _Requests(_Trace):
     @property
     def duration_s(self) -> float:
         """Whole frames, which are simulated."""
-        frame_s = self.scenario.spec.served.frame_s
+        frame_s = self.scenario.served.frame_s
         return math.ceil((self.end_s + SHORTEST_S) / frame_s) * frame_s
 
     def section(self) -> dict[str, Any]:
         """Of the scenario: its services, asked as the trace says."""
-        services = self.scenario.spec.served.model_dump(mode="json", exclude_none=True)
+        services = self.scenario.served.model_dump(mode="json", exclude_none=True)
         return {"services": services | {"requests": {"file": self.FILE}}}

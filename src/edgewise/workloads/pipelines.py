@@ -81,10 +81,10 @@ def pipelines_of(scenario: Scenario, seed: int) -> tuple[Pipeline, ...]:
     Raises:
         ScenarioError: it holds none, or a task of a written one has to be profiled first.
     """
-    nodes = network_of(scenario).names if scenario.spec.pipelines else ()
+    nodes = network_of(scenario).names if scenario.pipelines else ()
     found: list[Pipeline] = []
     drawn = 0
-    for spec in scenario.spec.pipelines or ():
+    for spec in scenario.pipelines or ():
         if isinstance(spec, GeneratedPipelinesSpec):
             found += [
                 made

@@ -17,13 +17,13 @@ from edgewise.arrays import Floats
 from edgewise.core.keyed import Purpose, uniforms_of
 from edgewise.core.orchestrate import Requests
 from edgewise.errors import ScenarioError
-from edgewise.model.grammar.scenario import not_run
 from edgewise.model.grammar.services import (
     RecordedRequestsSpec,
     RequestsSpec,
     ServicesSpec,
     TracedRequestsSpec,
 )
+from edgewise.model.left_out import not_run
 from edgewise.model.orchestration import System
 from edgewise.model.problems import listed
 from edgewise.model.scenario import Scenario
@@ -75,8 +75,8 @@ def simulated_services(scenario: Scenario) -> SimulatedServices:
         ScenarioError: it has no services or requests, times are no whole slots and frames, or links are
             none that the engine knows: one cable per site to all nodes, one to the cloud for all sites.
     """
-    not_run(scenario.spec, ("services",), "simulate")
-    spec = scenario.spec.served
+    not_run(scenario, ("services",), "simulate")
+    spec = scenario.served
     problems = _links(scenario, spec)
     if spec.requests is None:
         problems.append(
@@ -278,7 +278,7 @@ def recorded(file: Path, scenario: Scenario, system: System) -> Requests:
         ScenarioError: it cannot be read, or a line is wrong.
     """
     sites = [site.name for site in scenario.topology.sites]
-    names, rows = service_names(scenario.spec.served, scenario.catalog), []
+    names, rows = service_names(scenario.served, scenario.catalog), []
     try:
         with file.open(encoding="utf-8", newline="") as opened:
             for row in csv.DictReader(opened):

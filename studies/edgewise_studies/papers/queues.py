@@ -16,6 +16,7 @@ from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.core.dispatch.policy import ScorePolicy
 from edgewise.core.dispatch.views import Candidates, DispatchView, Item
+from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.sim.simulate import Simulation
 from edgewise.testing import queue_scenario
 from edgewise_studies.claims import measured, within
@@ -105,7 +106,8 @@ def little_ratio(seed: int, queries: int) -> float:
     rate_qps = LITTLE_LOAD / SERVICE_S
     seconds = queries / rate_qps
     scenario, streams = queue_scenario(rate_qps, SERVICE_S, seconds)
-    scenario = replace(scenario, telemetry_period_s=LITTLE_PERIOD_S, window_s=LITTLE_PERIOD_S)
+    telemetry = TelemetrySpec(period_s=LITTLE_PERIOD_S)
+    scenario = replace(scenario, telemetry=telemetry, window_s=LITTLE_PERIOD_S)
     policy = _Sampling()
     record = Simulation(scenario, policy, seed, streams).run().streams
     throughput_qps = float(record["queries"][0]) / seconds

@@ -40,8 +40,8 @@ def _arrays(scenario: Scenario) -> dict[str, str]:
         "arrivals": streams.arrivals.steps,
         "timeline": [json.dumps(asdict(change), sort_keys=True, default=str) for change in scenario.timeline],
         "rest": [
-            scenario.name, scenario.duration_s, scenario.window_s, scenario.telemetry_period_s,
-            scenario.telemetry_lag_s, scenario.retry_refused, scenario.decision_delay_s,
+            scenario.name, scenario.duration_s, scenario.window_s, scenario.telemetry.period_s,
+            scenario.telemetry.lag_s, scenario.retry_refused, scenario.decision_delay_s,
         ],
         "catalog": json.dumps(_as_it_was(asdict(scenario.catalog)), sort_keys=True, default=str),
         "sites": [(site.name, site.access_delay_s, site.uplink_bps) for site in topology.sites],

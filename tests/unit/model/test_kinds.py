@@ -100,7 +100,7 @@ def test_every_section_reads_the_name_of_a_kind_alike() -> None:
 def test_the_cloud_of_services_is_one_cluster() -> None:
     data = changed(("workers",), [{"variant": "v", "cluster": "cloud", "count": 1}])
     scenario = parse_scenario(data, "kinds")
-    assert scenario.spec.served.cloud == "cloud-0"
+    assert scenario.served.cloud == "cloud-0"
     assert [w.node for w in scenario.topology.workers] == ["cloud-0.n-0", "cloud-0.n-1"]
     with pytest.raises(
         ScenarioError, match=r"services.cloud: 'box' stands for 3 clusters; name one: box-0, box-1"

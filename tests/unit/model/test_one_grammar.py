@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from edgewise import api, config
 from edgewise.cli import app
 from edgewise.errors import ScenarioError
-from edgewise.model.grammar.scenario import NEEDS, not_run
+from edgewise.model.grammar.scenario import NEEDS
+from edgewise.model.left_out import not_run
 
 GONE = [
     ("edgewise.model.orchestration_spec", None),

@@ -185,13 +185,13 @@ def test_a_policy_that_cannot_be_copied_says_what_to_give(own: Any) -> None:
 def test_simulation_and_a_running_system_decide_by_the_same(name: str, named: dict[str, str]) -> None:
     scenario = ew.load_scenario(name, {f"policies.{decision}": policy for decision, policy in named.items()})
     simulated: dict[str, str] = {}
-    for work in scenario.spec.holds:
+    for work in scenario.holds:
         simulated |= assigning.defaults(scenario, work)
     live = plan.deciding(scenario)
     both = simulated.keys() & live.keys()
     assert both and {each: simulated[each] for each in both} == {each: live[each] for each in both}
     assert {each: simulated.get(each, policy) for each, policy in named.items()} == named
-    assert (simulated | live).items() <= (policies.USUAL | scenario.spec.named_policies).items()
+    assert (simulated | live).items() <= (policies.USUAL | scenario.policies).items()
 
 
 @pytest.mark.parametrize(("old", "new"), [("dispatch", "requests"), ("orchestrate", "orchestrate")])

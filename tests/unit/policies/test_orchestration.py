@@ -135,7 +135,7 @@ def test_a_scenario_states_the_pattern_of_its_requests(kind: str) -> None:
     assert (found.slots, found.slots * found.system.slot_s) == (learned.slots, 50.0)
     for mine, its in zip(found.draw(range(2)), learned.draw(range(2)), strict=True):
         assert np.array_equal(mine, its)
-    spec = loaded.spec.services
+    spec = loaded.services
     assert spec is not None and (spec.cores_held, spec.requests.pattern) == ("request", kind)  # type: ignore[union-attr]
 
 

@@ -8,6 +8,7 @@ import pytest
 import edgewise as ew
 from edgewise import policies
 from edgewise.core.dispatch.events import Bind, Release
+from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.model.work import Stream
 from edgewise.sim.simulate import Simulation
@@ -16,7 +17,7 @@ from edgewise.sim.simulate import Simulation
 @pytest.fixture(scope="module")
 def scenario():
     """`tiny` without its own clients."""
-    return replace(ew.load_scenario("tiny"), telemetry_lag_s=0.0)
+    return replace(ew.load_scenario("tiny"), telemetry=TelemetrySpec())
 
 
 def stream(scenario, i=0, **needs):
@@ -59,7 +60,7 @@ def test_queries_fail_that_are_too_late_when_the_failure_is_known(scenario):
     """Ten a second, for four seconds; what has its deadline before it then goes elsewhere."""
     streams = [stream(scenario)]
     node, _ = where(scenario, run(scenario, streams))
-    slow = replace(scenario, timeline=(NodeChange(11.0, node, False),), telemetry_lag_s=4.0)
+    slow = replace(scenario, timeline=(NodeChange(11.0, node, False),), telemetry=TelemetrySpec(lag_s=4.0))
     for deadline_s, too_late in ((5.0, 0), (1.0, 30)):
         failed = run(slow, [replace(streams[0], deadline_s=deadline_s)]).streams["failed"][0]
         assert failed == pytest.approx(too_late, abs=2)
@@ -77,7 +78,7 @@ def test_short_outage_that_nobody_noticed(scenario):
     streams = [stream(scenario)]
     node, _ = where(scenario, run(scenario, streams))
     blink = (NodeChange(11.0, node, False), NodeChange(13.0, node, True))
-    record = run(replace(scenario, timeline=blink, telemetry_lag_s=1e3), streams).streams
+    record = run(replace(scenario, timeline=blink, telemetry=TelemetrySpec(lag_s=1e3)), streams).streams
     assert record["failed"][0] == pytest.approx(20, abs=2)
     assert record["ok"][0] == pytest.approx(280, abs=2)
 

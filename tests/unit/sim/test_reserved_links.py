@@ -201,7 +201,7 @@ def test_a_variant_may_have_an_image_and_two_links_of_nodes_no_cable_together() 
         sized,
     ]
     scenario = parse_scenario(data, "sized")
-    assert system_of(scenario.spec.services, scenario.catalog, scenario.topology).layer_bytes[1] == 50e6
+    assert system_of(scenario.services, scenario.catalog, scenario.topology).layer_bytes[1] == 50e6
     data = laid("fifo", CABLE_BPS)
     data["clusters"][0]["nodes"][0]["count"] = 3
     data["links"].append({"between": ["near-1", "near-2"], "over": ["lan"]})

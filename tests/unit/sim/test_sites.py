@@ -11,6 +11,7 @@ from edgewise import policies
 from edgewise.core.dispatch.events import Bind
 from edgewise.core.grants import LEASE_S, RENEW_S, Grants, Leases
 from edgewise.errors import ScenarioError
+from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.model.work import Stream
 from edgewise.sim.sites import SiteSimulation, simulation_of
@@ -99,7 +100,7 @@ def test_grants_outlive_long_periods_of_telemetry():
     """However seldom workers tell what they measured, no gateway that lives is forgotten."""
     capacity_qps = float(simulation_of(SCENARIO, policy, 0, streams=[]).world.capacity_qps.max())
     long = [stream(i, i, rate_qps=0.6 * capacity_qps, open_s=1.0 + 12.0 * i, close_s=55.0) for i in range(2)]
-    rare = replace(SCENARIO, telemetry_period_s=4 * LEASE_S)
+    rare = replace(SCENARIO, telemetry=TelemetrySpec(period_s=4 * LEASE_S))
     run = simulation_of(rare, policy, 0, streams=long)
     run.run_until(12.0)  # nothing but renewals happens between the first opening and the second
     held = max(run.granted_qps(w) for w in range(run.world.workers))
@@ -164,7 +165,7 @@ changes = st.lists(
 @settings(max_examples=15, deadline=None)
 @given(changes, st.integers(0, 50), st.sampled_from([0.0, 2.0]), st.booleans())
 def test_no_worker_grants_more_than_it_has_whatever_fails(timeline, seed, lag_s, retry):
-    scenario = replace(SCENARIO, timeline=timeline, telemetry_lag_s=lag_s, retry_refused=retry)
+    scenario = replace(SCENARIO, timeline=timeline, telemetry=TelemetrySpec(lag_s=lag_s), retry_refused=retry)
     run = simulation_of(scenario, policy, seed)
     for at_s in range(0, 60, 5):
         run.run_until(float(at_s))

@@ -29,7 +29,7 @@ def run_of(scenario, seed, orchestrate=None):
     _, chosen = assigning.assigned(scenario, {})
     made = {decision: assigning.maker(decision, each)[1] for decision, each in chosen.items()}
     made["orchestrate"] = orchestrate or (lambda: Dices(seed))
-    works = [work for work in ("streams", "services") if work in scenario.spec.holds]
+    works = [work for work in ("streams", "services") if work in scenario.holds]
     run = JointRun(scenario, works, made, seed, check=True)
     return run, run_out(run)
 

@@ -52,7 +52,7 @@ def town() -> dict[str, Any]:
 
 def diamond(**changes: Any) -> PipelineSpec:
     scenario = parse_scenario({**town(), "pipelines": [{**DIAMOND, **changes}]}, "town.yaml")
-    (spec,) = scenario.spec.pipelines or ()
+    (spec,) = scenario.pipelines or ()
     assert isinstance(spec, PipelineSpec)
     return spec
 
@@ -275,7 +275,7 @@ def test_files_are_sought_in_the_scenarios_folder(tmp_path: Path, monkeypatch: p
     (tmp_path / "town/town.yaml").write_text(yaml.safe_dump(data))
     monkeypatch.chdir(tmp_path)
     scenario = load_scenario("town/town.yaml")
-    (spec,) = scenario.spec.pipelines or ()
+    (spec,) = scenario.pipelines or ()
     assert isinstance(spec, PipelineSpec)
     assert spec.code == str(tmp_path / "town/app.py")
     assert spec.inputs == (str(tmp_path / "town/frames/1.bmp"), "/elsewhere/2.bmp")

@@ -382,7 +382,7 @@ class PlaceCore:
 
 def reserving_of(scenario: Scenario) -> Reserving:
     """What flows may reserve of the links of a scenario."""
-    return Reserving(scenario.spec.reservations.capped, scenario.spec.reservations.kept)
+    return Reserving(scenario.reservations.capped, scenario.reservations.kept)
 
 
 def _ledger_of(network: Network) -> NodeLedger:

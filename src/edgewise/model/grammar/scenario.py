@@ -1,4 +1,4 @@
-"""A whole scenario in YAML: places, a catalog, and any mix of work; and which work of it a run leaves out.
+"""A whole scenario in YAML: places, a catalog, and any mix of work.
 
 Forbidden here: I/O.
 
@@ -263,55 +263,9 @@ class ScenarioSpec(Spec):
         return self
 
     @property
-    def named_policies(self) -> dict[str, str]:
-        """The policies that it names, by decision."""
-        return self.policies.model_dump(exclude_none=True)
-
-    @property
-    def served(self) -> ServicesSpec:
-        """Its services, of a scenario that is known to have some."""
-        assert self.services is not None, "who asks has services"
-        return self.services
-
-    @property
     def holds(self) -> tuple[str, ...]:
         """The kinds of work in it, in the order of `NEEDS`."""
         return tuple(kind for kind in NEEDS if getattr(self, kind) is not None)
-
-
-COMMANDS = {  # that simulate each
-    "streams": "edgewise simulate",
-    "services": "edgewise simulate --policy requests=NAME",
-    "jobs": "edgewise simulate --policy defer=NAME",
-    "graphs": "edgewise simulate --policy split=NAME",
-    "pipelines": "edgewise simulate --policy place=NAME",
-}
-SIMULATED = ("streams", "timeline")  # by `edgewise simulate` and what it shares its engine with
-LIVE = ("streams", "services", "graphs", "jobs", "pipelines", "timeline")  # by `edgewise up`
-
-
-def not_run(spec: ScenarioSpec, runs: Sequence[str], what: str) -> list[str]:
-    """What is left out of a run, in words, one line each.
-
-    Args:
-        runs: the kinds of work that are run, of `grammar.scenario.NEEDS`; "timeline" where changes are, too.
-        what: runs them: a command or a function.
-    Raises:
-        ScenarioError: the scenario holds none of them.
-    """
-    if not set(runs) & set(spec.holds):
-        wanted = " or ".join(kind for kind in runs if kind in NEEDS)
-        raise ScenarioError(
-            f"scenario {spec.name!r}: has no {wanted}, which {what} runs; it has "
-            + ", ".join(f"{kind}{_hint(kind)}" for kind in spec.holds)
-        )
-    found = [*spec.holds, *(["timeline"] if spec.timeline else [])]
-    left = [kind for kind in found if kind not in runs]
-    return [f"{what} leaves out the {kind} of this scenario{_hint(kind)}" for kind in left]
-
-
-def _hint(kind: str) -> str:
-    return f", which {COMMANDS[kind]} runs" if kind in COMMANDS else ""
 
 
 Named = TypeVar("Named", ModelSpec, VariantSpec, ApplicationSpec)

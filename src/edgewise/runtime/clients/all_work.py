@@ -116,7 +116,7 @@ class _Bringing:
         self._later_s = later_s
         self.scenario, self._gateways, self.controller, self.seed = scenario, gateways, controller, seed
         self.found, self._began_s, self._began = Brought(seed), 0.0, 0.0
-        self._unprepared, self._prepared = 1 + len(scenario.spec.holds), asyncio.Event()
+        self._unprepared, self._prepared = 1 + len(scenario.holds), asyncio.Event()
 
     async def all(self) -> Brought:
         """From the beginning to the end of the scenario, and until what came has ended."""
@@ -124,7 +124,7 @@ class _Bringing:
             "streams": self._streams, "services": self._services, "graphs": self._graphs,
             "pipelines": self._pipelines, "jobs": self._jobs,
         }  # fmt: skip
-        holds = self.scenario.spec.holds
+        holds = self.scenario.holds
         await asyncio.gather(self._timeline(), *(works[work]() for work in holds))
         self.found.figures = {work: self.found.figures[work] for work in holds}
         return self.found
@@ -175,7 +175,7 @@ class _Bringing:
         self._median("streams", [delay_s for each in seen for delay_s in each.delays_s])
 
     async def _services(self) -> None:
-        names = service_names(self.scenario.spec.served, self.scenario.catalog)
+        names = service_names(self.scenario.served, self.scenario.catalog)
         drawn = simulated_services(self.scenario).draw([self.seed])
         queries = await self._zeros(names)
         columns = (drawn.arrival_s, drawn.site, drawn.service, drawn.deadline_s)
@@ -218,9 +218,7 @@ class _Bringing:
 
     async def _pipelines(self) -> None:
         pipelines = pipelines_of(self.scenario, self.seed)
-        specs = {
-            each.name: each for each in self.scenario.spec.pipelines or () if isinstance(each, PipelineSpec)
-        }
+        specs = {each.name: each for each in self.scenario.pipelines or () if isinstance(each, PipelineSpec)}
         path = "/v1/admin/pipelines"
 
         async def one(pipeline: Pipeline) -> int:

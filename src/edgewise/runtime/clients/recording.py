@@ -97,7 +97,7 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     ends += [min(job.earliest_s + job.duration_s + 2 * slot_s, latest_end_s) for job in jobs]
     ends += [each.ended_s or now_s for each in seen.pipelines]
     duration_s = max(max(ends) - began_s, 1.0) + SHORTEST_S
-    services = live.spec.services
+    services = live.services
     otherwise: tuple[str, ...] = ()
     if requests and services is not None:  # whole frames are simulated
         duration_s = math.ceil(duration_s / services.frame_s) * services.frame_s
@@ -173,7 +173,7 @@ def _seen(store: Store, live: Scenario, since_s: float, now_s: float) -> _Seen:
         if row["opened_s"] >= since_s and row["task"] not in graphs  # queries of those are counted apart
     ]
     rows = [row for row in opened if _is_possible(row, live)]
-    names = [] if live.spec.services is None else service_names(live.spec.services, live.catalog)
+    names = [] if live.services is None else service_names(live.services, live.catalog)
     asked = store.records.requests(since_s)
     requests, queries = ([each for each in asked if each.service in of] for of in (names, graphs))
     changes = [each for each in store.node_changes() if each[0] >= since_s]

@@ -84,15 +84,15 @@ class _Works:
     """Which kind of work holds something."""
 
     def __init__(self, scenario: Scenario) -> None:
-        spec, topology, catalog = scenario.spec, scenario.topology, scenario.catalog
+        topology, catalog = scenario.topology, scenario.catalog
         graphs = {graph.name for graph in scenario.graphs}
         models = {variant.name: variant.model for variant in catalog.variants}
-        others = "services" if spec.streams is None and spec.services is not None else "streams"
+        others = "services" if "streams" not in scenario.holds and scenario.services else "streams"
         self._of = {
             worker.name: "graphs" if models[worker.variant] in graphs else others
             for worker in topology.workers
         }
-        self._else = OTHER if spec.services is None else "services"  # replicas that nobody decided on yet
+        self._else = OTHER if scenario.services is None else "services"  # replicas that nobody decided on yet
 
     def of(self, held: Reservation) -> str:
         """Of a reservation."""

@@ -103,7 +103,7 @@ class LivePlane(Plane):
     @property
     def has_pipelines(self) -> bool:
         """Whether the scenario holds pipelines."""
-        return self.has_scenario and self.scenario.spec.pipelines is not None
+        return self.has_scenario and self.scenario.pipelines is not None
 
     def listen(self, now_s: float) -> None:
         """Tell the plane what it does not know yet of nodes, workers and replicas."""
@@ -324,5 +324,5 @@ class LiveDecision:
         return self.plane.faults.guard(self.decision, name, self._budget_s(), shadow, apart)
 
     def _budget_s(self) -> float:
-        budgets_s = self.plane.scenario.spec.live.budgets_s if self.plane.has_scenario else BUDGETS_S
+        budgets_s = self.plane.scenario.live.budgets_s if self.plane.has_scenario else BUDGETS_S
         return float(getattr(budgets_s, self.decision))

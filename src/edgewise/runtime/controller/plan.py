@@ -77,12 +77,12 @@ def deciding(scenario: Scenario, given: Mapping[str, str] = NONE) -> dict[str, s
     Raises:
         PolicyError: nobody decides that in this scenario.
     """
-    services, pools = scenario.spec.services is not None, bool(scenario.topology.pools)
+    services, pools = scenario.services is not None, bool(scenario.topology.pools)
     there = dict.fromkeys(policies.DECISIONS, True) | {
         "requests": services,
         "orchestrate": services or pools,
         "split": bool(served_graphs(scenario)),
-        "place": scenario.spec.pipelines is not None,
+        "place": scenario.pipelines is not None,
     }
     found = {decision: name for decision, name in policies.deciding(scenario).items() if there[decision]}
     if strange := given.keys() - found.keys():
@@ -153,7 +153,7 @@ def prepare(
     settings = {
         "splits": {name: split for name, split in splits.items() if split},
         "emulate": emulation.on, "seed": emulation.seed, "client_s": emulation.client_s,
-        "scenario": digest, "telemetry_period_s": scenario.telemetry_period_s, "otlp": otlp,
+        "scenario": digest, "telemetry_period_s": scenario.telemetry.period_s, "otlp": otlp,
         "host": where.host, "names": where.names, "open": where.open, "tls": _copy_tls(where, folder),
     }  # fmt: skip
     sites = [world.site_names[g % len(world.site_names)] for g in range(count)]

@@ -186,7 +186,7 @@ class StreamRules:
     def of(cls, scenario: Scenario) -> "StreamRules":
         """Those of a scenario."""
         streams = scenario.streams
-        budgets_s = scenario.spec.live.budgets_s
+        budgets_s = scenario.live.budgets_s
         return cls(scenario.window_s, scenario.retry_refused, streams.burst, budgets_s=budgets_s)
 
 

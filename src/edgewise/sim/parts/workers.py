@@ -96,8 +96,8 @@ class WorkersPart(Bystander):
         self._open_s = np.array([stream.open_s for stream in simulation.trace])
         self._sent = np.zeros((2, len(simulation.trace)), dtype=np.int64)  # in time, and in all, so far
         self._frame, self._last_s, self._looked_s = 0, -math.inf, -math.inf
-        self._lag_s = scenario.telemetry_lag_s
-        self._period_s, self._end_s = scenario.telemetry_period_s, scenario.duration_s
+        self._lag_s = scenario.telemetry.lag_s
+        self._period_s, self._end_s = scenario.telemetry.period_s, scenario.duration_s
 
     def takes(self, command: OrchestrateCommand) -> bool:
         """Whether it is about a worker of a pool."""

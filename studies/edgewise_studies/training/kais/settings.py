@@ -105,7 +105,7 @@ def _scenario(name: str, kind: str, frames: int, slot_s: float, frame_slots: int
 def description(name: str) -> dict[str, object]:
     """What defines a setting, as "kais" was frozen: arrays by their sums, the trace's model left out."""
     scenario = _scenario(name, "P4", FRAMES, 0.25, 100)
-    services = scenario.spec.services
+    services = scenario.services
     assert services is not None and isinstance(services.requests, TracedRequestsSpec)
     arrays = _arrays(name)
     what = pattern_of(services.requests, len(scenario.topology.sites), 250.0)
