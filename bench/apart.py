@@ -18,7 +18,7 @@ from edgewise.core.guard import Guard, at_once
 from edgewise.core.keyed import Key
 from edgewise.model.work import Stream
 from edgewise.runtime import apart
-from edgewise.runtime.faults import Limited
+from edgewise.runtime.watch.faults import Limited
 
 OWN = """
 from edgewise import policies

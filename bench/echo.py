@@ -33,8 +33,8 @@ from edgewise.runtime.controller.models import write_stand_in
 from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.process.serving import Listen, listen
 from edgewise.runtime.protocol.messages import InferResponse, decode_request, encode_response
-from edgewise.runtime.serving import Listen, listen
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from bench.left_out import scenario
 from edgewise.runtime import http
 from edgewise.runtime.controller.plan import Emulation, prepare
-from edgewise.runtime.reaching import ask
+from edgewise.runtime.clients.reaching import ask
 from edgewise.model.scenario import parse_scenario
 folder, said = Path(tempfile.mkdtemp()) / "live", scenario().spec.model_dump(mode="json", exclude_none=True)
 for variant in said["catalog"]["variants"]:

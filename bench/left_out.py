@@ -39,10 +39,10 @@ from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.profiling.graphs import write
 from edgewise.profiling.quiet import Watch
 from edgewise.runtime import http
+from edgewise.runtime.clients.reaching import ask
 from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.http.messages import write_request
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
-from edgewise.runtime.reaching import ask
 from edgewise.runtime.store import Process, Store
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "left-out"

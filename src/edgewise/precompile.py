@@ -22,7 +22,7 @@ from edgewise.model.services import services_of
 from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.policies import cards
 from edgewise.policies.requests import features as kais
-from edgewise.runtime.compiling import try_out
+from edgewise.runtime.process.compiling import try_out
 from edgewise.sim.slots import replicas as replicating
 from edgewise.testing.driven import CASES
 from edgewise.workloads.services import SimulatedServices, simulated_services

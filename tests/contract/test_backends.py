@@ -4,7 +4,7 @@ import pytest
 
 from edgewise.testing import check_backend
 
-backends = pytest.importorskip("edgewise.runtime.backends")
+backends = pytest.importorskip("edgewise.runtime.backends.local")
 
 
 @pytest.mark.live

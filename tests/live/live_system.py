@@ -25,7 +25,7 @@ from edgewise.model.topology import (
     Worker as Deployed,
 )
 from edgewise.runtime import http
-from edgewise.runtime.backends import LocalBackend
+from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway

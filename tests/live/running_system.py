@@ -14,9 +14,9 @@ import numpy as np
 
 from edgewise.model.scenario import parse_scenario
 from edgewise.runtime import http
+from edgewise.runtime.clients.reaching import ask, operator
 from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
-from edgewise.runtime.reaching import ask, operator
 from waiting import becomes, pace
 
 

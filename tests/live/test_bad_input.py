@@ -7,7 +7,7 @@ import pytest
 from running_system import small_scenario
 
 from edgewise.runtime import http
-from edgewise.runtime.backends import LocalBackend
+from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.worker.worker import Reservations

@@ -10,8 +10,8 @@ from running_system import open_stream, started
 from test_live_services import request
 
 from edgewise.config import load_scenario
-from edgewise.runtime.faults import INSTEAD
-from edgewise.runtime.reaching import ask, operator
+from edgewise.runtime.clients.reaching import ask, operator
+from edgewise.runtime.watch.faults import INSTEAD
 from waiting import IN_FILES, becomes
 
 pytestmark = pytest.mark.live

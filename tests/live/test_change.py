@@ -11,10 +11,10 @@ from running_system import infer_until, open_stream, small_scenario, started
 
 from edgewise.config import dump_scenario
 from edgewise.model.scenario import parse_scenario
-from edgewise.runtime.backends import alive_handle
 from edgewise.runtime.controller.nursery import is_running
 from edgewise.runtime.controller.plan import DATABASE, Emulation, prepare
 from edgewise.runtime.controller.rolling import read_change
+from edgewise.runtime.process.machine import alive_handle
 from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import Store
 from waiting import becomes

@@ -15,7 +15,7 @@ from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.needs import Book
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.serving import Listen, listen
+from edgewise.runtime.process.serving import Listen, listen
 from edgewise.runtime.store import Store
 from edgewise.runtime.store.records import stream_number
 

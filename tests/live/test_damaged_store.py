@@ -15,9 +15,10 @@ from running_system import System, infer, infer_until, open_stream, small_scenar
 
 from edgewise.config import dump_scenario
 from edgewise.runtime import http
-from edgewise.runtime.backends import alive_handle, holders
+from edgewise.runtime.clients.reaching import operator
 from edgewise.runtime.controller.plan import DATABASE, prepare
-from edgewise.runtime.reaching import operator
+from edgewise.runtime.process.machine import alive_handle
+from edgewise.runtime.process.places import holders
 from edgewise.runtime.store import Store
 from edgewise.runtime.store.copies import check_whole, keep_copy
 from edgewise.runtime.store.database import COPY, StoreError, connect, copy_of

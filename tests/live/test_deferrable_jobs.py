@@ -36,15 +36,15 @@ from edgewise.policies import registry
 from edgewise.policies.defer import ScoreDeferral
 from edgewise.run.too_much import refuse_too_much
 from edgewise.runtime import http
-from edgewise.runtime.backends import alive_handle, handle_of
 from edgewise.runtime.clients import recording
+from edgewise.runtime.clients.reaching import ask, operator
 from edgewise.runtime.controller import job_runner, jobs as live_jobs, requests
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE, prepare
-from edgewise.runtime.reaching import ask, operator
+from edgewise.runtime.process.machine import alive_handle, handle_of
 from edgewise.runtime.store import SHADOWS, Store
 from edgewise.runtime.store.jobs import PAUSE, RESTART
 

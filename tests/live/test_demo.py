@@ -13,8 +13,8 @@ from command_line import edgewise
 from rich.console import Console
 
 from edgewise.errors import EdgewiseError
-from edgewise.runtime.metrics import CpuTotals, Watched, waited_share, watched
 from edgewise.runtime.protocol.messages import InferRequest
+from edgewise.runtime.watch.metrics import CpuTotals, Watched, waited_share, watched
 from edgewise.runtime.worker.onnx_model import OnnxModel
 from waiting import takes
 

@@ -14,8 +14,8 @@ from running_system import System, small_scenario
 from edgewise.cli import waiting
 from edgewise.config import dump_scenario
 from edgewise.runtime import http
-from edgewise.runtime.backends import alive_handle
 from edgewise.runtime.controller.nursery import is_running
+from edgewise.runtime.process.machine import alive_handle
 
 pytestmark = pytest.mark.live
 SLOW_END = """

@@ -23,9 +23,9 @@ from edgewise.runtime import http
 from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway, Patience
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.logs import log_json
+from edgewise.runtime.process.serving import Listen, listen
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
-from edgewise.runtime.serving import Listen, listen
+from edgewise.runtime.watch.logs import log_json
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 from waiting import becomes
 
@@ -357,7 +357,7 @@ def test_logs_are_json_lines(model):
 
 
 def test_what_other_libraries_warn_of_is_a_json_line_too():
-    code = "from edgewise.runtime.logs import log_json; import logging; log_json(); "
+    code = "from edgewise.runtime.watch.logs import log_json; import logging; log_json(); "
     code += "logging.getLogger('asyncio').error('odd'); logging.getLogger('asyncio').info('fine')"
     seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     (line,) = map(json.loads, seen.stderr.splitlines())
@@ -456,7 +456,7 @@ async def metrics(client):
 PROCESS = """
 import sys
 from pathlib import Path
-from edgewise.runtime.serving import Listen, run, run_worker
+from edgewise.runtime.process.serving import Listen, run, run_worker
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 async def main():
     worker = LiveWorker(OnnxModel("dense", Path(sys.argv[1])), max_batch=4, batch_timeout_s=60.0)

@@ -16,7 +16,7 @@ from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.needs import Book
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.process import QUERY_WAIT_S
+from edgewise.runtime.process.entry import QUERY_WAIT_S
 from edgewise.runtime.store.database import WAIT_S, StoreError
 from edgewise.runtime.store.steady import SteadyStore
 from waiting import becomes, wait_until

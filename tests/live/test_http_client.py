@@ -10,11 +10,11 @@ import pytest
 from connections import LOOPS
 
 from edgewise.runtime import http
+from edgewise.runtime.clients.reaching import ask
 from edgewise.runtime.gateway.forwarding import LiveQuery, Upstream, forward
 from edgewise.runtime.http.client import GivenUp, _Call
 from edgewise.runtime.http.messages import Later
-from edgewise.runtime.reaching import ask
-from edgewise.runtime.tracing import Tracing
+from edgewise.runtime.watch.tracing import Tracing
 from waiting import becomes
 
 pytestmark = pytest.mark.live

@@ -14,9 +14,9 @@ from command_line import edgewise
 from running_system import small_scenario
 
 from edgewise.config import dump_scenario
+from edgewise.runtime.clients.reaching import ask, client_to, operator
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.controller.switching import switch_later
-from edgewise.runtime.reaching import ask, client_to, operator
 from edgewise.runtime.store import ENDED, OPERATIONS, Store
 from edgewise.runtime.store.faults import Fault
 from waiting import wait_until

@@ -9,7 +9,7 @@ import pytest
 from running_system import System, infer_until, open_stream, small_scenario
 
 from edgewise.model.scenario import parse_scenario
-from edgewise.runtime.reaching import ask, client_to
+from edgewise.runtime.clients.reaching import ask, client_to
 from waiting import becomes, pace
 
 pytestmark = pytest.mark.live

@@ -14,11 +14,11 @@ from command_line import edgewise
 from running_system import started
 
 from edgewise.config import load_scenario
-from edgewise.runtime.backends import LocalBackend
+from edgewise.runtime.backends.local import LocalBackend
+from edgewise.runtime.clients.reaching import ask
 from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.http.messages import write_request
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
-from edgewise.runtime.reaching import ask
 from waiting import becomes, pace, wait_until
 
 pytestmark = pytest.mark.live

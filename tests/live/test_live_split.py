@@ -23,6 +23,7 @@ from edgewise.model.grammar.scenario import BudgetsSpec
 from edgewise.policies.split import contract
 from edgewise.profiling.dags import cut, task_graph
 from edgewise.runtime import http
+from edgewise.runtime.clients.reaching import ask
 from edgewise.runtime.clients.split_trial import (
     TASK,
     VARIANT,
@@ -36,10 +37,9 @@ from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.split import SplitGroup, SplitMetrics, SplitUpstream
-from edgewise.runtime.metrics import CollectorRegistry
 from edgewise.runtime.protocol.messages import AGE, InferRequest, decode_response, encode_request
-from edgewise.runtime.reaching import ask
 from edgewise.runtime.store import Store
+from edgewise.runtime.watch.metrics import CollectorRegistry
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel
 from edgewise.runtime.worker.pieces import PieceWorker, describe, read_split, write_split

@@ -15,7 +15,7 @@ from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.needs import Book
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.http.messages import Later
-from edgewise.runtime.process import Following
+from edgewise.runtime.process.entry import Following
 from edgewise.runtime.store import Process, Store
 from edgewise.runtime.store.steady import SteadyStore
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel, Reservations

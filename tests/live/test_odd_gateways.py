@@ -8,12 +8,13 @@ import pytest
 from running_system import small_scenario
 
 from edgewise.runtime import http
-from edgewise.runtime.backends import LocalBackend, handle_of
+from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.controller import controller as module
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.controller.rolling import read_change, write_change
-from edgewise.runtime.serving import Listen
+from edgewise.runtime.process.machine import handle_of
+from edgewise.runtime.process.serving import Listen
 from edgewise.runtime.states import DONE
 from edgewise.runtime.store.steady import SteadyStore
 from waiting import becomes

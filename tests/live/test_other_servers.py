@@ -18,11 +18,11 @@ from live_system import dense_world
 
 from edgewise import policies
 from edgewise.runtime import http
+from edgewise.runtime.clients.reaching import ask
 from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
-from edgewise.runtime.reaching import ask
 from waiting import becomes
 
 pytestmark = pytest.mark.live

@@ -20,12 +20,12 @@ from edgewise.config import dump_scenario
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.runtime.backends import alive_handle
 from edgewise.runtime.controller import pipelines as live_pipelines
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.pipelines.live import LivePipeline
+from edgewise.runtime.process.machine import alive_handle
 from edgewise.runtime.store import Store
 
 pytestmark = [

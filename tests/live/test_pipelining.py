@@ -8,8 +8,8 @@ from connections import LOOPS, answers, reset
 from recorded_runs import Recorder, Where, item
 
 from edgewise.runtime import http
-from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol.messages import PRIORITY, REMAINING, priority, remaining_s
+from edgewise.runtime.watch.metrics import WorkerMetrics
 from edgewise.runtime.worker.batching import Batcher
 from waiting import becomes, pace
 

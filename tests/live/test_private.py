@@ -19,8 +19,8 @@ from running_system import System, small_scenario
 from test_deferrable_jobs import ended, submit
 
 from edgewise.errors import RunError
+from edgewise.runtime.clients.reaching import operator
 from edgewise.runtime.controller.plan import DATABASE, prepare
-from edgewise.runtime.reaching import operator
 from edgewise.runtime.store import Store
 from waiting import becomes
 
@@ -252,7 +252,7 @@ def test_no_secret_is_in_a_command_line_or_a_log(system):
     asyncio.run(killed_nursery(system))  # whoever comes now is an interpreter of its own
     lines = [file.read_bytes() for file in Path("/proc").glob("[0-9]*/cmdline") if readable(file)]
     mine = [line for line in lines if str(system.folder).encode() in line]
-    assert any(b"runtime.process" in line for line in mine)
+    assert any(b"runtime.process.entry" in line for line in mine)
     former = system.pid("controller")
     system.start()
     asyncio.run(becomes(lambda: system.pid("controller") not in (former, None)))  # it was taken over

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from edgewise.runtime import http
-from edgewise.runtime.reaching import ask
+from edgewise.runtime.clients.reaching import ask
 
 
 class Refusing:

@@ -9,7 +9,7 @@ import pytest
 from running_system import System, infer, infer_until, open_stream, small_scenario, started
 
 from edgewise.run.live import live_run
-from edgewise.runtime.backends import LocalBackend
+from edgewise.runtime.backends.local import LocalBackend
 from waiting import becomes
 
 pytestmark = pytest.mark.live

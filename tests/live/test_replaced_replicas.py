@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from edgewise.runtime.backends import LocalBackend
+from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.rolling import UNDER_WAY, ScenarioChange, read_change, write_change
 from edgewise.runtime.states import DONE

@@ -16,7 +16,7 @@ from edgewise.core.grants import LEASE_S, Grants
 from edgewise.runtime import http
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.serving import Listen, run_gateway
+from edgewise.runtime.process.serving import Listen, run_gateway
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel, Reservations
 from edgewise.testing import VirtualClock
 from waiting import becomes

@@ -46,8 +46,8 @@ from edgewise.core.orchestrate.events import EndReplica, StartReplica
 from edgewise.core.plane import Plane
 from edgewise.core.world import World
 from edgewise.model.services import services_of
+from edgewise.runtime.clients.reaching import ask, client_to
 from edgewise.runtime.controller.jobs import SLOT_S
-from edgewise.runtime.reaching import ask, client_to
 from joint_scenarios import TURNS
 from waiting import becomes
 

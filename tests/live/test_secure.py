@@ -19,7 +19,7 @@ from test_up import wait_until
 
 from edgewise import config
 from edgewise.errors import EdgewiseError, ScenarioError
-from edgewise.runtime.serving import Listen
+from edgewise.runtime.process.serving import Listen
 
 pytestmark = pytest.mark.live
 CLIENTS, WORKERS, OPERATOR = "c" * 20, "w" * 20, "o" * 20

@@ -16,9 +16,9 @@ from edgewise.config import dump_scenario
 from edgewise.core.world import World
 from edgewise.errors import RunError
 from edgewise.model.scenario import parse_scenario
+from edgewise.runtime.clients.reaching import ask
 from edgewise.runtime.gateway.forwarding import Ways
 from edgewise.runtime.protocol.messages import WORKER, InferRequest, encode_request
-from edgewise.runtime.reaching import ask
 from edgewise.runtime.testbeds.netns import unavailable
 from edgewise.runtime.testbeds.spaces import SPACES, Spaces, from_settings, left_behind
 from waiting import becomes

@@ -15,11 +15,11 @@ from running_system import System, open_stream, small_scenario
 from edgewise import policies
 from edgewise.errors import ScenarioError
 from edgewise.runtime import http
+from edgewise.runtime.clients.reaching import ask
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
-from edgewise.runtime.reaching import ask
-from edgewise.runtime.tracing import OFF, tracing_to
+from edgewise.runtime.watch.tracing import OFF, tracing_to
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 from waiting import pace, wait_until
 
@@ -132,7 +132,7 @@ def traced_pair(tmp_path):
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    from edgewise.runtime.otel import OpenTelemetry
+    from edgewise.runtime.watch.otel import OpenTelemetry
 
     kept = InMemorySpanExporter()
     provider = TracerProvider()

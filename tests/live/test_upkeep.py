@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-from edgewise.runtime.backends import LocalBackend
+from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.controller import upkeep
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.upkeep import OLDEST_S
-from edgewise.runtime.logs import begin_anew, end_of
 from edgewise.runtime.store import Process, Store
 from edgewise.runtime.store.jobs import Wish
+from edgewise.runtime.watch.logs import begin_anew, end_of
 from waiting import becomes, wait_until
 
 pytestmark = pytest.mark.live

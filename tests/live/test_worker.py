@@ -12,8 +12,8 @@ from recorded_runs import Recorder, Where, item
 from edgewise.errors import ProtocolError
 from edgewise.model.topology import Profile
 from edgewise.runtime import http
-from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
+from edgewise.runtime.watch.metrics import WorkerMetrics
 from edgewise.runtime.worker import batching
 from edgewise.runtime.worker.batching import Batcher, Line
 from edgewise.runtime.worker.onnx_model import SlowModel

@@ -24,9 +24,9 @@ from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.gateway import split as live
 from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.metrics import CollectorRegistry
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.store import Store
+from edgewise.runtime.watch.metrics import CollectorRegistry
 from edgewise.runtime.worker.pieces import describe, write_split
 from edgewise.sim.parts import graphs as simulated
 from edgewise.testing.driven import plain

@@ -8,7 +8,7 @@ from typing import Any
 from virtual import BEGAN_UNIX_S
 
 from edgewise.runtime.controller.controller import Controller
-from edgewise.runtime.process import Following
+from edgewise.runtime.process.entry import Following
 from edgewise.runtime.store.steady import SteadyStore
 
 

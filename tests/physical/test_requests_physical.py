@@ -33,9 +33,9 @@ from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.protocol.messages import DEADLINE
 from edgewise.runtime.store import Process, Running
+from edgewise.runtime.watch.metrics import ServiceMetrics
 from edgewise.sim.requests.sites import RequestSites
 from joint_scenarios import campus, run_of
 

@@ -1,6 +1,6 @@
 """Live processes reach time, network and other processes through one module each: tests can play these.
 
-Time is `edgewise.runtime.clock`, sockets are `edgewise.runtime.http`, processes `edgewise.runtime.backends`.
+Time is `edgewise.runtime.clock`, sockets are `edgewise.runtime.http`, processes `runtime.process.machine`.
 Who keeps real processes waits for these in their own way, and is played as a whole.
 """
 
@@ -15,14 +15,14 @@ import edgewise
 RUNTIME = Path(edgewise.__file__).parent / "runtime"
 KEEP_PROCESSES = {"nursery.py", "job_groups.py", "job_runner.py"}
 PAST_THE_BACKENDS = {
-    "backends.py": "the seam itself",
+    "process/machine.py": "the seam itself",
     "controller/nursery.py": "forks what the backend asks it for, and keeps the controller",
     "controller/job_runner.py": "becomes the command of a job; it knows the standard library alone",
-    "process.py": "kills who holds its port and was lost by its controller, before it serves",
+    "process/entry.py": "kills who holds its port and was lost by its controller, before it serves",
     "apart/process.py": "a policy belongs to whoever asks it, over a channel that the process inherits",
-    "compiling.py": "a child that is asked once, and awaited",
+    "process/compiling.py": "a child that is asked once, and awaited",
     "testbeds/netns.py": "carries out `ip` and `tc`, and empties a namespace that goes",
-    "conformance.py": "plays a program of its own against a test bed",
+    "backends/conformance.py": "plays a program of its own against a test bed",
     "clients/split_trial.py": "starts a whole system, as a user does",
 }
 STARTING = {"fork", "kill", "killpg", "waitpid", "pidfd_open", "posix_spawn", "system", "popen"}  # of os

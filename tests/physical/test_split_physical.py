@@ -27,7 +27,6 @@ from edgewise.runtime.gateway.forwarding import Patience
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.metrics import CollectorRegistry
 from edgewise.runtime.protocol.messages import (
     AGE,
     InferRequest,
@@ -36,6 +35,7 @@ from edgewise.runtime.protocol.messages import (
     encode_request,
     encode_response,
 )
+from edgewise.runtime.watch.metrics import CollectorRegistry
 from edgewise.runtime.worker.pieces import Cut, Part
 from edgewise.sim.parts.graphs import GraphsPart, SplitWorld
 

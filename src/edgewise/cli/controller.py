@@ -28,7 +28,7 @@ def call(folder: Path, method: str, path: str, body: Any = None, patience_s: flo
         RunError: there is no controller, or it refuses.
         UnansweredError: it does not answer.
     """
-    from edgewise.runtime import reaching
+    from edgewise.runtime.clients import reaching
 
     store = reaching.store_of(folder)
     client = reaching.operator(store)

@@ -82,9 +82,9 @@ def up(
     """
     from edgewise.cli import waiting
     from edgewise.runtime import private
-    from edgewise.runtime.compiling import needed_by
     from edgewise.runtime.controller import graphs, models as models_of, nursery, plan, switching
-    from edgewise.runtime.serving import Listen
+    from edgewise.runtime.process.compiling import needed_by
+    from edgewise.runtime.process.serving import Listen
     from edgewise.runtime.testbeds.spaces import Spaces
 
     if models is not None and not models.is_dir():
@@ -209,7 +209,7 @@ def go_on(
     Raises:
         PolicyError: one that goes on cannot be used any more.
     """
-    from edgewise.runtime.compiling import needed_by
+    from edgewise.runtime.process.compiling import needed_by
 
     kept = {decision: name for decision, name in left.items() if decision in wanted}
     try:

@@ -278,8 +278,8 @@ def clean(
     as_json: Json = False,
 ) -> None:
     """Remove namespaces that a killed run or system has left, with all that is in them."""
-    from edgewise.runtime.backends import holders
     from edgewise.runtime.controller.nursery import is_running
+    from edgewise.runtime.process.places import holders
     from edgewise.runtime.testbeds import netns, spaces
 
     removed = netns.clean(everything)

@@ -113,7 +113,8 @@ def worker(
     otlp: Otlp = None,
 ) -> None:
     """Serve one ONNX file, by itself, until Ctrl-C."""
-    from edgewise.runtime import logs, serving, tracing
+    from edgewise.runtime.process import serving
+    from edgewise.runtime.watch import logs, tracing
     from edgewise.runtime.worker.onnx_model import OnnxModel
     from edgewise.runtime.worker.worker import LiveWorker
 
@@ -164,8 +165,10 @@ def gateway(
     otlp: Otlp = None,
 ) -> None:
     """Run one gateway, by itself, in front of workers that run already."""
-    from edgewise.runtime import http, logs, serving, tracing
+    from edgewise.runtime import http
     from edgewise.runtime.gateway import standalone
+    from edgewise.runtime.process import serving
+    from edgewise.runtime.watch import logs, tracing
 
     loaded = config.load_scenario(scenario)
     note(not_run(loaded, ("streams",), "edgewise gateway"))

@@ -22,7 +22,7 @@ OUTCOMES = ("arrived", "in time", "late", "dropped", "failed")
 @app.command(epilog="Example: edgewise token > operator.token")
 def token(folder: Folder = DEFAULT) -> None:
     """Print the operator's token, for other clients of the REST interfaces; the commands here need none."""
-    from edgewise.runtime.reaching import store_of
+    from edgewise.runtime.clients.reaching import store_of
 
     store = store_of(folder)
     print(store.secret("operator"))

@@ -12,17 +12,18 @@ from rich.markup import escape
 from edgewise.cli.controller import call, failing
 from edgewise.cli.output import err, out
 from edgewise.errors import RunError
-from edgewise.runtime.backends import alive_handle, holders
+from edgewise.runtime.clients.reaching import not_started
 from edgewise.runtime.controller.nursery import end_without_controller, is_running, process_of
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.controller.rolling import TRIES, ScenarioChange, read_change
 from edgewise.runtime.http.ports import taken
-from edgewise.runtime.logs import said_last
-from edgewise.runtime.reaching import not_started
+from edgewise.runtime.process.machine import alive_handle
+from edgewise.runtime.process.places import holders
 from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import Running, Store, copies
 from edgewise.runtime.store.database import StoreError, copy_of
 from edgewise.runtime.testbeds.spaces import SPACES, Spaces
+from edgewise.runtime.watch.logs import said_last
 
 LOOK_S, SAY_S, LOADING_S = 0.1, 2.0, 5.0
 FORCE_S = 10.0  # to drain, where no controller sees to it

@@ -27,13 +27,13 @@ from edgewise.errors import RunError
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
 from edgewise.runtime import http
+from edgewise.runtime.clients.reaching import ask, operator, store_of
 from edgewise.runtime.clients.split_trial import running
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic
-from edgewise.runtime.compiling import needed_by
 from edgewise.runtime.controller.plan import Emulation
-from edgewise.runtime.metrics import Watched, watched
+from edgewise.runtime.process.compiling import needed_by
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
-from edgewise.runtime.reaching import ask, operator, store_of
+from edgewise.runtime.watch.metrics import Watched, watched
 from edgewise.sim.sites import simulation_of
 
 COLOURS = {"ok": "green", "failed": "red", "rejected": "yellow"}

@@ -31,7 +31,7 @@ from edgewise.run.streams import lived_streams
 from edgewise.run.tables import Tables, table
 from edgewise.runtime import clock
 from edgewise.runtime.clients.lived import Lived, lived
-from edgewise.runtime.reaching import store_of
+from edgewise.runtime.clients.reaching import store_of
 from edgewise.runtime.store import DATABASE
 
 FOLDER = "records"  # in the state, where nobody names another place

@@ -19,7 +19,7 @@ from edgewise.testing.streams import queue_scenario, small_world, some_streams
 
 if TYPE_CHECKING:
     from edgewise.model.pipelines import Network
-    from edgewise.runtime.backends import Backend
+    from edgewise.runtime.backends.contract import Backend
     from edgewise.runtime.store import Process
     from edgewise.runtime.testbeds import Testbed as Testbed
 
@@ -67,10 +67,10 @@ def check_backend(
         folder: an empty one.
         limit_s: for each step.
     Raises:
-        AssertionError: says which part of the contract of `edgewise.runtime.backends.Backend` is broken.
+        AssertionError: says which part of the contract of `runtime.backends.contract.Backend` is broken.
     """
     with extra("live", "check_backend"):
-        from edgewise.runtime import conformance
+        from edgewise.runtime.backends import conformance
 
     conformance.check_backend(make_backend, folder, limit_s)
 
@@ -85,7 +85,7 @@ def check_testbed(make_testbed: "Callable[[Network], Testbed]", limit_s: float =
         AssertionError: says which part of the contract of `edgewise.runtime.testbeds.Testbed` is broken.
     """
     with extra("place", "check_testbed"):
-        from edgewise.runtime import conformance
+        from edgewise.runtime.backends import conformance
 
     conformance.check_testbed(make_testbed, limit_s)
 

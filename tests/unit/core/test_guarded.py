@@ -15,9 +15,9 @@ from edgewise.core.world import World
 from edgewise.model.grammar.scenario import BudgetsSpec
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
-from edgewise.runtime.faults import Limited
 from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.watch.faults import Limited
 from waiting import wait_until
 
 HANGS_S = 20.0  # whoever waits for it fails

@@ -16,7 +16,7 @@ from edgewise.errors import PolicyError
 from edgewise.model.services import services_of
 from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob
-from edgewise.runtime.compiling import try_out
+from edgewise.runtime.process.compiling import try_out
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate
 from edgewise.workloads.services import simulated_services
 

@@ -10,8 +10,8 @@ from waiting import wait_until
 pytest.importorskip("msgspec", reason="the extra `live` is not installed")
 
 from edgewise.runtime import clock
-from edgewise.runtime.backends import Program, ThisMachine, exit_status
-from edgewise.runtime.lifecycle import LONGEST_PAUSE_S, Lifecycle, pause_s
+from edgewise.runtime.process.lifecycle import LONGEST_PAUSE_S, Lifecycle, pause_s
+from edgewise.runtime.process.machine import Program, ThisMachine, exit_status
 
 PATIENCE_S = 5.0
 STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True); signal.pause()"

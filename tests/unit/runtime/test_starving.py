@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from edgewise.runtime.metrics import CpuTotals, Lag, look, page, starved
+from edgewise.runtime.watch.metrics import CpuTotals, Lag, look, page, starved
 from waiting import becomes, takes, wait_until
 
 CALM = CpuTotals(0.0, 0.0, 0.0, 0.0)

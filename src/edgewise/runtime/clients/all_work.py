@@ -25,6 +25,7 @@ from edgewise.model.services import service_names
 from edgewise.model.topology import NodeChange
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime import clock, http, private
+from edgewise.runtime.clients.reaching import ask, operator, store_of
 from edgewise.runtime.clients.traffic import (
     FAILED,
     OK,
@@ -41,7 +42,6 @@ from edgewise.runtime.controller.graphs import served_graphs
 from edgewise.runtime.controller.plan import SCENARIO
 from edgewise.runtime.pipelines.live import LivePipeline, live_pipeline
 from edgewise.runtime.protocol.messages import DEADLINE
-from edgewise.runtime.reaching import ask, operator, store_of
 from edgewise.workloads.deferrable import jobs_apart
 from edgewise.workloads.generate import BROUGHT, generate_streams
 from edgewise.workloads.pipelines import pipelines_of

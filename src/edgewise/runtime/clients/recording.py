@@ -21,11 +21,11 @@ from edgewise.model.services import service_names
 from edgewise.model.values import most_of
 from edgewise.model.work import INFERENCE, DeferrableJob
 from edgewise.runtime import clock, private
+from edgewise.runtime.clients.reaching import store_of
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic, at_sites, measured, zeros
 from edgewise.runtime.controller.jobs import SLOT_S
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import SCENARIO
-from edgewise.runtime.reaching import store_of
 from edgewise.runtime.store import Store
 from edgewise.runtime.store.faults import Fault
 from edgewise.runtime.store.jobs import MOST_JOBS

@@ -29,6 +29,7 @@ from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.policies.split import Contraction, predicted_s, split_policy
 from edgewise.profiling.dags import cut
 from edgewise.runtime import http
+from edgewise.runtime.clients.reaching import ask
 from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.gateway.split import program_of
 from edgewise.runtime.protocol.messages import (
@@ -40,7 +41,6 @@ from edgewise.runtime.protocol.messages import (
     encode_request,
 )
 from edgewise.runtime.protocol.tensors import Array
-from edgewise.runtime.reaching import ask
 from edgewise.runtime.store import Process
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel

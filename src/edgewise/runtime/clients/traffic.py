@@ -20,12 +20,12 @@ from edgewise.model.problems import nearest
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
 from edgewise.runtime import clock, http
+from edgewise.runtime.clients.reaching import client_to, store_of
 from edgewise.runtime.controller.plan import SCENARIO
-from edgewise.runtime.metrics import Watched, watched
 from edgewise.runtime.protocol.messages import DEADLINE, STREAM, InferRequest, encode_request
 from edgewise.runtime.protocol.tensors import DTYPES
-from edgewise.runtime.reaching import client_to, store_of
 from edgewise.runtime.store import Running, Store
+from edgewise.runtime.watch.metrics import Watched, watched
 
 T = TypeVar("T")
 FREE_SIZE = 64  # of a free dimension, where nobody says a size

@@ -31,7 +31,8 @@ from typing import Any
 from edgewise import policies
 from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import clock, http
-from edgewise.runtime.backends import Backend
+from edgewise.runtime.backends.contract import Backend
+from edgewise.runtime.clients.reaching import client_to
 from edgewise.runtime.controller import upkeep
 from edgewise.runtime.controller.health import Health
 from edgewise.runtime.controller.holds import LiveHolds
@@ -45,17 +46,16 @@ from edgewise.runtime.controller.requests import about_nodes, about_work, ledger
 from edgewise.runtime.controller.rolling import TRIES, Rolling
 from edgewise.runtime.controller.switching import Switching
 from edgewise.runtime.http.ports import free_port, taken
-from edgewise.runtime.lifecycle import Lifecycle, pause_s
-from edgewise.runtime.logs import log_json, said_last
-from edgewise.runtime.metrics import faults_in, page
+from edgewise.runtime.process.lifecycle import Lifecycle, pause_s
+from edgewise.runtime.process.serving import Listen, listen, run, when_told
 from edgewise.runtime.protocol.messages import flag, stated_in
 from edgewise.runtime.protocol.openapi import document, unanswered
-from edgewise.runtime.reaching import client_to
-from edgewise.runtime.serving import Listen, listen, run, when_told
 from edgewise.runtime.store import Process, Running
 from edgewise.runtime.store.copies import keep_copy
 from edgewise.runtime.store.database import StoreError
 from edgewise.runtime.store.steady import SteadyStore
+from edgewise.runtime.watch.logs import log_json, said_last
+from edgewise.runtime.watch.metrics import faults_in, page
 
 log = logging.getLogger("edgewise.controller")
 GRACE_S = 8.0  # to drain

@@ -12,7 +12,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.runtime import clock
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
-from edgewise.runtime.logs import SaidOnce
+from edgewise.runtime.watch.logs import SaidOnce
 
 log = logging.getLogger("edgewise.records")
 

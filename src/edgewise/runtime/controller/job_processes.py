@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from edgewise.errors import RunError
 from edgewise.runtime import private
-from edgewise.runtime.backends import Program, ThisMachine, alive_handle
 from edgewise.runtime.controller import job_runner
 from edgewise.runtime.controller.job_groups import group_of, make_group, remove_group, write_control
 from edgewise.runtime.controller.job_runner import ENDED, STARTED
-from edgewise.runtime.logs import end_of
+from edgewise.runtime.process.machine import Program, ThisMachine, alive_handle
 from edgewise.runtime.store.jobs import Job
+from edgewise.runtime.watch.logs import end_of
 
 NEVER = "never"  # content of `started` where a job must not start any more
 

@@ -48,11 +48,11 @@ from edgewise.policies.defer import FALLBACK
 from edgewise.runtime import clock
 from edgewise.runtime.controller.job_processes import JobProcesses, JobStage
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
-from edgewise.runtime.faults import Limited
-from edgewise.runtime.lifecycle import Lifecycle, pause_s
-from edgewise.runtime.logs import SaidOnce
+from edgewise.runtime.process.lifecycle import Lifecycle, pause_s
 from edgewise.runtime.store.database import StoreError
 from edgewise.runtime.store.jobs import ACTIVE, RESTART, Job
+from edgewise.runtime.watch.faults import Limited
+from edgewise.runtime.watch.logs import SaidOnce
 
 log = logging.getLogger("edgewise.jobs")
 WARM_S = 60.0  # most that a policy may take to compile before a system starts

@@ -9,7 +9,7 @@ from edgewise.core.world import World
 from edgewise.model.topology import Worker
 from edgewise.runtime.gateway.needs import known_as
 from edgewise.runtime.http.ports import free_port
-from edgewise.runtime.serving import Listen
+from edgewise.runtime.process.serving import Listen
 from edgewise.runtime.store import Process, Running, Store
 
 

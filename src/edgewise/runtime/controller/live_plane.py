@@ -30,9 +30,9 @@ from edgewise.runtime import clock
 from edgewise.runtime.apart import load
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.controller.rolling import SCENARIO
-from edgewise.runtime.faults import Faults
-from edgewise.runtime.logs import SaidOnce
 from edgewise.runtime.store import SHADOWS, Running, Store
+from edgewise.runtime.watch.faults import Faults
+from edgewise.runtime.watch.logs import SaidOnce
 
 log = logging.getLogger("edgewise.deciding")
 SHOWN = ("cpu_cores", "memory_bytes")  # of resources

@@ -24,14 +24,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from edgewise.errors import EdgewiseError, RunError
-from edgewise.runtime import clock, private, process
-from edgewise.runtime.backends import LocalBackend, alive_handle, handle_of, holders, log_file
+from edgewise.runtime import clock, private
+from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.controller import controller
 from edgewise.runtime.controller.plan import DATABASE
-from edgewise.runtime.lifecycle import pause_s
-from edgewise.runtime.logs import fault, last_words
-from edgewise.runtime.serving import TOLD
+from edgewise.runtime.process import entry
+from edgewise.runtime.process.lifecycle import pause_s
+from edgewise.runtime.process.machine import alive_handle, handle_of
+from edgewise.runtime.process.places import holders, log_file
+from edgewise.runtime.process.serving import TOLD
 from edgewise.runtime.store import Process, Store, from_fields
+from edgewise.runtime.watch.logs import fault, last_words
 
 LOCK = "nursery.lock"
 PATIENCE_S = 5.0  # of a controller, which does nothing else meanwhile
@@ -84,9 +87,9 @@ class Nursery:
         _replace_exposed(self.folder, store)
         store.close()  # SQLite must not be carried over a fork
         with self._loading():
-            process.warm(self.folder)
+            entry.warm(self.folder)
             if traced:
-                import edgewise.runtime.otel  # noqa: F401  # an extra, which no fork is to load
+                import edgewise.runtime.watch.otel  # noqa: F401  # an extra, which no fork is to load
         for number in TOLD:
             signal.signal(number, self._tell)
         while self._controller is not None or not self._told:
@@ -138,7 +141,7 @@ class Nursery:
         wanted, number = from_fields(fields), None
         if clock.monotonic_s() < until_s:
             with contextlib.suppress(OSError):
-                number = _fork(self.folder, wanted.name, lambda: process.main(self.folder, wanted), pair)
+                number = _fork(self.folder, wanted.name, lambda: entry.main(self.folder, wanted), pair)
         if number is not None and clock.monotonic_s() > until_s:  # another one was started in its place
             os.kill(number, signal.SIGKILL)
             return None

@@ -43,9 +43,9 @@ from edgewise.model.pipelines import Network, Pipeline, network_of
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime import clock
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
-from edgewise.runtime.lifecycle import pause_s
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.processes import PipelineTasks
+from edgewise.runtime.process.lifecycle import pause_s
 from edgewise.runtime.states import RUNNING
 from edgewise.runtime.store.database import StoreError
 from edgewise.runtime.store.pipelines import KeptPipeline

@@ -34,7 +34,7 @@ from edgewise.runtime.controller.rolling import (
 )
 from edgewise.runtime.http import tls_server
 from edgewise.runtime.http.ports import free_port
-from edgewise.runtime.serving import Listen
+from edgewise.runtime.process.serving import Listen
 from edgewise.runtime.store import (
     DATABASE as DATABASE,
     POLICIES,
@@ -44,7 +44,7 @@ from edgewise.runtime.store import (
 )
 from edgewise.runtime.store.copies import check_whole, keep_copy
 from edgewise.runtime.testbeds.spaces import SPACES, Spaces, as_settings, from_settings
-from edgewise.runtime.tracing import check_otlp
+from edgewise.runtime.watch.tracing import check_otlp
 from edgewise.runtime.worker.pieces import SUFFIX
 
 MOST_PROCESSES = 64

@@ -25,11 +25,11 @@ from edgewise.runtime import clock, http
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
-from edgewise.runtime.logs import end_of
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.protocol.messages import flag, number, stated_in, text
 from edgewise.runtime.protocol.openapi import unanswered
 from edgewise.runtime.store.jobs import PAUSE, RESTART, Job, Wish
+from edgewise.runtime.watch.logs import end_of
 
 log = logging.getLogger("edgewise.nodes")
 MOST_OUTPUT_BYTES = 1_000_000

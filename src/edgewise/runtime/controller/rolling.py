@@ -22,14 +22,15 @@ from typing import Any
 
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import clock, private
-from edgewise.runtime.backends import alive_handle, place_file
 from edgewise.runtime.controller.health import LOADING_S
 from edgewise.runtime.http.ports import free_port
-from edgewise.runtime.lifecycle import Lifecycle
-from edgewise.runtime.logs import said_last
+from edgewise.runtime.process.lifecycle import Lifecycle
+from edgewise.runtime.process.machine import alive_handle
+from edgewise.runtime.process.places import place_file
 from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import POLICIES, Process, Running, Store, from_fields
 from edgewise.runtime.store.database import StoreError
+from edgewise.runtime.watch.logs import said_last
 
 SCENARIO = "scenario.yaml"
 UNDER_WAY, UNDOING = "under way", "undoing"

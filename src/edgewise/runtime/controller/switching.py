@@ -20,7 +20,6 @@ from typing import Any
 from edgewise import policies
 from edgewise.errors import ProtocolError, RunError
 from edgewise.runtime import clock, http
-from edgewise.runtime.compiling import compiled, try_out_here
 from edgewise.runtime.controller.live_plane import LiveDecision
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.gateway.admin import (
@@ -33,7 +32,8 @@ from edgewise.runtime.gateway.admin import (
     Step,
     check_name,
 )
-from edgewise.runtime.process import world_of
+from edgewise.runtime.process.compiling import compiled, try_out_here
+from edgewise.runtime.process.entry import world_of
 from edgewise.runtime.protocol.messages import stated_in, text
 from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import OPERATIONS, POLICIES, SHADOWS, Process, Store

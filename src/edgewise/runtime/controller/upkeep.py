@@ -10,8 +10,8 @@ from pathlib import Path
 
 from edgewise.runtime import clock
 from edgewise.runtime.controller.jobs import LiveJobs
-from edgewise.runtime.logs import SaidOnce, begin_anew
 from edgewise.runtime.store import Store
+from edgewise.runtime.watch.logs import SaidOnce, begin_anew
 
 log = logging.getLogger("edgewise.upkeep")
 OLDEST_S = 30 * 86400.0  # of rows and of logs

@@ -35,12 +35,12 @@ from edgewise import policies
 from edgewise.errors import EdgewiseError, ProtocolError, ScenarioError
 from edgewise.runtime import clock, http
 from edgewise.runtime.apart import load
-from edgewise.runtime.compiling import compiled, try_out_here
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.needs import Move
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.split import SplitGroup
 from edgewise.runtime.http.messages import not_allowed
+from edgewise.runtime.process.compiling import compiled, try_out_here
 from edgewise.runtime.protocol.bodies import (
     Draining,
     Policy,

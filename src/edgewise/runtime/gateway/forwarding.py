@@ -34,7 +34,7 @@ from edgewise.runtime.protocol.messages import (
     encode_request,
     encode_response,
 )
-from edgewise.runtime.tracing import Tracing
+from edgewise.runtime.watch.tracing import Tracing
 
 log = logging.getLogger("edgewise.upstream")
 REFUSALS = (401, 403)  # what a server answers to a token that is not its own

@@ -46,11 +46,11 @@ from edgewise.runtime.gateway.service_requests import RequestWork, ServiceReques
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.split import SplitGroup
 from edgewise.runtime.gateway.streams import Granting, LiveStreams
-from edgewise.runtime.metrics import GatewayMetrics
 from edgewise.runtime.protocol import triton
 from edgewise.runtime.protocol.messages import PRIORITY, STREAM, remaining_s
 from edgewise.runtime.protocol.openapi import answer_about
-from edgewise.runtime.tracing import OFF, Tracing
+from edgewise.runtime.watch.metrics import GatewayMetrics
+from edgewise.runtime.watch.tracing import OFF, Tracing
 
 __all__ = ["Gateway", "Patience"]
 log = logging.getLogger("edgewise.gateway")

@@ -40,9 +40,9 @@ from edgewise.runtime.gateway.forwarding import (
     took_s,
 )
 from edgewise.runtime.gateway.session import Session
-from edgewise.runtime.metrics import ServiceMetrics
 from edgewise.runtime.protocol.messages import DEADLINE, PRIORITY, in_header, remaining_s
 from edgewise.runtime.store import Running
+from edgewise.runtime.watch.metrics import ServiceMetrics
 
 log = logging.getLogger("edgewise.dispatching")
 MOST_UNKEPT = 10_000  # requests, where nobody keeps them

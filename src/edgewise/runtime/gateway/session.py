@@ -27,12 +27,12 @@ from edgewise.core.telemetry import telemetry
 from edgewise.core.world import World
 from edgewise.model.work import Stream
 from edgewise.runtime.apart import PolicyApart
-from edgewise.runtime.faults import Faults
 from edgewise.runtime.gateway import demand
 from edgewise.runtime.gateway.demand import Demand
 from edgewise.runtime.gateway.needs import RULES, StreamRules
 from edgewise.runtime.gateway.served import Served
 from edgewise.runtime.gateway.tally import StreamTally
+from edgewise.runtime.watch.faults import Faults
 
 UNKNOWN = "(unknown)"  # every task that no worker implements
 

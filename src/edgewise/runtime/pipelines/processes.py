@@ -19,11 +19,11 @@ from edgewise.core.place import (
     StopPipeline,
     arrays_of,
 )
-from edgewise.runtime.backends import Program, ThisMachine
-from edgewise.runtime.lifecycle import Lifecycle
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.running import RunningPipeline, StartedTask
 from edgewise.runtime.pipelines.task import FlowTarget, TaskSetting
+from edgewise.runtime.process.lifecycle import Lifecycle
+from edgewise.runtime.process.machine import Program, ThisMachine
 from edgewise.runtime.testbeds import Flow, LocalTestbed, Testbed
 
 READY_S = 60.0  # a task must have loaded its code within

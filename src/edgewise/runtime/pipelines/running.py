@@ -8,9 +8,9 @@ from typing import Any
 
 from edgewise.core.place import Placement
 from edgewise.errors import RunError
-from edgewise.runtime.backends import Child, exit_status
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.task import LOST, PERIOD_S, TaskSetting
+from edgewise.runtime.process.machine import Child, exit_status
 
 SOURCE = "source"  # in names of flows: the process that sends frames
 

@@ -37,7 +37,6 @@ from edgewise.model.pipelines import Network
 from edgewise.model.problems import nearest
 from edgewise.runtime import clock
 from edgewise.runtime.apart import PolicyApart
-from edgewise.runtime.faults import Faults
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.meta import (
     LinkStatus,
@@ -54,6 +53,7 @@ from edgewise.runtime.pipelines.task import PERIOD_S
 from edgewise.runtime.states import ENDED, RUNNING, WAITING
 from edgewise.runtime.testbeds import LocalTestbed, Testbed
 from edgewise.runtime.testbeds.netns import NetnsTestbed
+from edgewise.runtime.watch.faults import Faults
 
 BACKENDS: dict[str, Callable[[Network], Testbed]] = {"netns": NetnsTestbed, "local": LocalTestbed}
 log = logging.getLogger("edgewise.pipelines")

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry
 
 from edgewise.runtime import http
 from edgewise.runtime.http.messages import HttpRequest, Response, failure, not_allowed
-from edgewise.runtime.metrics import page
 from edgewise.runtime.protocol.bodies import SAID, Alive, Ready, ServerMetadata
+from edgewise.runtime.watch.metrics import page
 
 SCHEMAS = "#/components/schemas/"
 NAMES = ("gateway", "worker", "controller")

@@ -18,7 +18,7 @@ class Process:
         name: unique.
         kind: "worker", "replica" or "gateway".
         port: where it listens; the same after every restart.
-        settings: what `edgewise.runtime.process` needs to run it; JSON values.
+        settings: what `edgewise.runtime.process.entry` needs to run it; JSON values.
         cores: it may run on; all when empty.
         wanted: whether it should run.
     """

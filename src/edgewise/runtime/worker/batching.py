@@ -16,9 +16,9 @@ from typing import Any
 from edgewise.errors import ProtocolError
 from edgewise.runtime import clock
 from edgewise.runtime.http.messages import Later
-from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol.messages import InferRequest, InferResponse
-from edgewise.runtime.tracing import OFF, Tracing
+from edgewise.runtime.watch.metrics import WorkerMetrics
+from edgewise.runtime.watch.tracing import OFF, Tracing
 from edgewise.runtime.worker.onnx_model import batch_key
 
 QUICK_S = 3e-4  # a run this short costs less than handing it to a thread and back

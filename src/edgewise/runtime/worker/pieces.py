@@ -25,9 +25,9 @@ from edgewise.errors import EdgewiseError, ScenarioError
 from edgewise.model.work import TaskGraph
 from edgewise.policies import USUAL
 from edgewise.runtime import http
-from edgewise.runtime.metrics import page
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.protocol.tensors import Array
+from edgewise.runtime.watch.metrics import page
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel
 from edgewise.runtime.worker.worker import LiveWorker

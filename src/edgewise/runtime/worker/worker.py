@@ -25,7 +25,6 @@ from edgewise.core.sojourns import Sojourns
 from edgewise.errors import ProtocolError
 from edgewise.runtime import clock, http
 from edgewise.runtime.http.messages import not_allowed
-from edgewise.runtime.metrics import WorkerMetrics
 from edgewise.runtime.protocol import triton
 from edgewise.runtime.protocol.bodies import ModelMetadata, Ready, Statistics
 from edgewise.runtime.protocol.messages import (
@@ -43,7 +42,8 @@ from edgewise.runtime.protocol.messages import (
     stated_in,
 )
 from edgewise.runtime.protocol.openapi import answer_about
-from edgewise.runtime.tracing import OFF, Tracing
+from edgewise.runtime.watch.metrics import WorkerMetrics
+from edgewise.runtime.watch.tracing import OFF, Tracing
 from edgewise.runtime.worker.batching import Batcher, Line
 from edgewise.runtime.worker.onnx_model import OnnxModel
 

@@ -1,4 +1,4 @@
-"""Traces of queries, off unless asked for: `runtime.otel` records them, `Tracing` itself records nothing.
+"""Traces of queries, off unless asked for: `watch.otel` records them, `Tracing` itself records nothing.
 
     gateway   infer ─┬─ decide
                      └─ forward ─▶ worker   infer ─┬─ queue
@@ -66,7 +66,7 @@ def tracing_to(url: str | None, service: str) -> Tracing:
     check_otlp(url)
     if url is None:
         return OFF
-    from edgewise.runtime.otel import exporting  # an extra
+    from edgewise.runtime.watch.otel import exporting  # an extra
 
     return exporting(url, service)
 

@@ -19,7 +19,7 @@ from typing import TextIO
 
 from edgewise.errors import EdgewiseError
 from edgewise.runtime import private
-from edgewise.runtime.backends import log_file
+from edgewise.runtime.process.places import log_file
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 

@@ -1,4 +1,4 @@
-"""What runs inside each process of a live system: `… -m edgewise.runtime.process FOLDER`, JSON as input."""
+"""What runs in each process of a live system: `-m edgewise.runtime.process.entry FOLDER`, JSON as input."""
 
 import asyncio
 import contextlib
@@ -28,8 +28,6 @@ from edgewise.model.services import Services, services_of
 from edgewise.model.topology import CPU, Profile
 from edgewise.runtime import clock, http
 from edgewise.runtime.apart import load
-from edgewise.runtime.backends import place_file
-from edgewise.runtime.compiling import try_out_here
 from edgewise.runtime.controller import jobs
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.controller.plan import DATABASE, SCENARIO
@@ -40,13 +38,15 @@ from edgewise.runtime.gateway.needs import Book, StreamRules
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.writing import Writing
-from edgewise.runtime.logs import SaidOnce, last_words, log_json
-from edgewise.runtime.metrics import ServiceMetrics
-from edgewise.runtime.serving import Listen, run, run_gateway, run_trial, run_worker
+from edgewise.runtime.process.compiling import try_out_here
+from edgewise.runtime.process.places import place_file
+from edgewise.runtime.process.serving import Listen, run, run_gateway, run_trial, run_worker
 from edgewise.runtime.store import SHADOWS, Process, Store, from_fields, tls_files
 from edgewise.runtime.store.steady import SteadyStore
 from edgewise.runtime.testbeds.spaces import enter
-from edgewise.runtime.tracing import tracing_to
+from edgewise.runtime.watch.logs import SaidOnce, last_words, log_json
+from edgewise.runtime.watch.metrics import ServiceMetrics
+from edgewise.runtime.watch.tracing import tracing_to
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel, SlowModel
 from edgewise.runtime.worker.pieces import PieceWorker, read_split

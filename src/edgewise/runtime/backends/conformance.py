@@ -11,7 +11,7 @@ import numpy as np
 
 from edgewise.model.pipelines import Network
 from edgewise.runtime import clock, http
-from edgewise.runtime.backends import Backend
+from edgewise.runtime.backends.contract import Backend
 from edgewise.runtime.controller.models import STAND_IN, write_stand_in
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.store import Process

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from edgewise.runtime.tracing import Tracing
+from edgewise.runtime.watch.tracing import Tracing
 
 PATH = "/v1/traces"
 PERIOD_S, TIMEOUT_S = 1.0, 2.0  # between exports, and for one

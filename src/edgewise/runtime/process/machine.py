@@ -1,53 +1,20 @@
-"""Backends: what a lifecycle asks of one (`edgewise.testing.check_backend` checks it); this machine.
+"""Processes of this machine: the one seam through which the live system executes programs and signals them.
 
-Processes on this machine run each in its own session, optionally pinned to cores.
-A process is forked by a nursery (`runtime.controller.nursery`) when there is one, which takes milliseconds,
-and started with the interpreter otherwise, which takes seconds. It lives on when its starter dies.
+Each runs in its own session, and lives on when its starter dies.
 """
 
 import contextlib
-import json
 import os
 import select
 import signal
 import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol, TypeVar
+from typing import IO
 
-from edgewise.errors import RunError
 from edgewise.runtime import private
-from edgewise.runtime.store import Process
 
-What = TypeVar("What", contravariant=True)
 Child = subprocess.Popen[bytes]  # the streams of a program that was started here, and how it has ended
-
-
-class Backend(Protocol[What]):
-    """Starts, watches and ends processes of one kind. No method waits for a process.
-
-    A handle names one start of a process. It is text, kept by its owner (in the store, or a job's folder),
-    and means the same to a backend that is made later: a controller that starts again finds its processes by
-    their handles.
-    """
-
-    def start(self, process: What) -> str:
-        """Start a process and return its handle.
-
-        Raises:
-            RunError: it cannot be started; says why.
-        """
-
-    def alive(self, handle: str) -> bool:
-        """Whether the process of a handle runs. One that ended never runs again."""
-
-    def stop(self, handle: str, force: bool = False) -> None:
-        """Ask the process of a handle to finish what it accepted and end; `force` ends it at once.
-
-        A handle whose process has ended is no error.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,38 +113,6 @@ class ThisMachine:
                 os.killpg(_number(handle), what)
 
 
-class LocalBackend:
-    """Starts workers and gateways here.
-
-    Args:
-        folder: state of the system; logs go to `folder/logs/NAME.log`.
-        fork: starts a process and returns its id; OSError when it cannot. None starts interpreters.
-    """
-
-    def __init__(self, folder: Path, fork: Callable[[Process], int] | None = None) -> None:
-        self.folder, self._fork, self._machine = folder.absolute(), fork, ThisMachine()
-
-    def start(self, process: Process) -> str:
-        """See `Backend`."""
-        if self._fork is not None:
-            with contextlib.suppress(OSError):  # the nursery is gone
-                return handle_of(self._fork(process))
-        command = (sys.executable, "-m", "edgewise.runtime.process", str(self.folder))
-        said = json.dumps(asdict(process)).encode()
-        try:
-            return self._machine.start(Program(command, log_file(self.folder, process.name), said))
-        except OSError as error:
-            raise RunError(f"{process.name}: cannot be started: {error}") from error
-
-    def alive(self, handle: str) -> bool:
-        """See `Backend`."""
-        return self._machine.alive(handle)
-
-    def stop(self, handle: str, force: bool = False) -> None:
-        """See `Backend`."""
-        self._machine.stop(handle, force)
-
-
 def exit_status(child: Child, within_s: float = 1.0) -> int | None:
     """How a program has ended that is about to: below 0 the signal that ended it."""
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -204,36 +139,6 @@ def alive_handle(handle: str) -> bool:
     """Whether the process of a handle lives; another one with its number does not count."""
     number, begun = handle.split(":")
     return begun != "None" and _begun(int(number)) == begun
-
-
-def log_file(folder: Path, name: str) -> Path:
-    """Where a process writes its log."""
-    (folder / "logs").mkdir(exist_ok=True, mode=0o700)
-    return folder / "logs" / f"{name}.log"
-
-
-def place_file(folder: Path, port: int) -> Path:
-    """What the process of a port holds locked while it lives."""
-    (folder / "places").mkdir(exist_ok=True, mode=0o700)
-    return folder / "places" / str(port)
-
-
-def holders(folder: Path) -> dict[int, int]:
-    """Port and process id of everything that holds a place, whether its start was written down or not."""
-    found = dict[int, int]()
-    for place in (folder / "places").glob("*"):
-        with contextlib.suppress(OSError, ValueError):  # it ended
-            number = int(place.read_text())
-            if any(_is(each, place) for each in Path(f"/proc/{number}/fd").iterdir()):
-                found[int(place.name)] = number
-    return found
-
-
-def _is(opened: Path, file: Path) -> bool:
-    """Whether what a process has open is a file; it may be closed by now."""
-    with contextlib.suppress(OSError):
-        return opened.samefile(file)
-    return False
 
 
 def _begun(number: int) -> str | None:

@@ -24,13 +24,13 @@ from prometheus_client.registry import Collector
 
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.runtime import clock
-from edgewise.runtime.faults import Faults
 from edgewise.runtime.gateway.forwarding import Upstream
 from edgewise.runtime.gateway.served import OUTCOMES
 from edgewise.runtime.gateway.session import UNKNOWN, Session
 from edgewise.runtime.http import Response
 from edgewise.runtime.protocol.triton import Statistics
 from edgewise.runtime.store import Running
+from edgewise.runtime.watch.faults import Faults
 
 DELAYS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 Family = CounterMetricFamily | GaugeMetricFamily

@@ -123,7 +123,7 @@ async def compiled(
     # By a protocol that leaves arrays read-only: a kernel is compiled anew for those that may be written to.
     asked = pickle.dumps((lacking, world, services, what), pickle.HIGHEST_PROTOCOL)
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "edgewise.runtime.compiling",
+        sys.executable, "-m", "edgewise.runtime.process.compiling",
         stdin=PIPE, stdout=DEVNULL, stderr=PIPE, start_new_session=True,
     )  # fmt: skip
     try:

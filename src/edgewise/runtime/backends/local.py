@@ -1,0 +1,49 @@
+"""The backend of this machine.
+
+A process is forked by a nursery (`runtime.controller.nursery`) when there is one, which takes milliseconds,
+and started with the interpreter otherwise, which takes seconds. It may be pinned to cores.
+"""
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from edgewise.errors import RunError
+from edgewise.runtime.process.machine import Program, ThisMachine, handle_of
+from edgewise.runtime.process.places import log_file
+from edgewise.runtime.store import Process
+
+
+class LocalBackend:
+    """Starts workers and gateways here.
+
+    Args:
+        folder: state of the system; logs go to `folder/logs/NAME.log`.
+        fork: starts a process and returns its id; OSError when it cannot. None starts interpreters.
+    """
+
+    def __init__(self, folder: Path, fork: Callable[[Process], int] | None = None) -> None:
+        self.folder, self._fork, self._machine = folder.absolute(), fork, ThisMachine()
+
+    def start(self, process: Process) -> str:
+        """See `Backend`."""
+        if self._fork is not None:
+            with contextlib.suppress(OSError):  # the nursery is gone
+                return handle_of(self._fork(process))
+        command = (sys.executable, "-m", "edgewise.runtime.process.entry", str(self.folder))
+        said = json.dumps(asdict(process)).encode()
+        try:
+            return self._machine.start(Program(command, log_file(self.folder, process.name), said))
+        except OSError as error:
+            raise RunError(f"{process.name}: cannot be started: {error}") from error
+
+    def alive(self, handle: str) -> bool:
+        """See `Backend`."""
+        return self._machine.alive(handle)
+
+    def stop(self, handle: str, force: bool = False) -> None:
+        """See `Backend`."""
+        self._machine.stop(handle, force)

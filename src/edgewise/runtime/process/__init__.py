@@ -1,0 +1,1 @@
+"""What starts, runs and ends the processes of a live system."""
