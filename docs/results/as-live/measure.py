@@ -54,7 +54,7 @@ def steps_of(name):
         return {"published": {"streams.gateways": "one"}, "live": {}}
     if name in COMPLEX:
         return {"published": {"services.gateways": "one"}, "live": {}}
-    slot_s = load_scenario(name).spec.services.slot_s
+    slot_s = load_scenario(name).served.slot_s
     fine = {"services.slot_s": slot_s / FINER}
     at_once = {"telemetry.period_s": slot_s / FINER, "telemetry.lag_s": 0}
     return {

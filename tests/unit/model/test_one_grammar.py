@@ -57,7 +57,7 @@ def test_scenarios_are_listed_by_the_work_that_they_hold() -> None:
 
 
 def test_what_is_not_run_is_said(tmp_path: Path) -> None:
-    both = config.load_scenario("kais-live", {"timeline": [{"at_s": 1, "node": "west-0", "up": False}]}).spec
+    both = config.load_scenario("kais-live", {"timeline": [{"at_s": 1, "node": "west-0", "up": False}]})
     assert not_run(both, ("streams", "services", "timeline"), "x") == []
     assert [line.split(",")[0] for line in not_run(both, ("streams",), "edgewise simulate")] == [
         "edgewise simulate leaves out the services of this scenario",
