@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise import policies
-from edgewise.core.compiled import kernel
 from edgewise.core.keyed import exponential_of, normal_pair_of, uniform_of
 from edgewise.core.world import World
+from edgewise.kernels.compiled import kernel
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.streams.telemetry import delay_bin
 from edgewise.testing import queue_scenario

@@ -48,7 +48,12 @@ PARTS = {
     # What decides how the image is made; that the wheel's commands work is for the wheel's own tests.
     "image": Part(
         ("test_edgewise_image.py",),
-        ("pyproject.toml", "constraints.txt", "src/edgewise/precompile.py", "src/edgewise/core/compiled.py"),
+        (
+            "pyproject.toml",
+            "constraints.txt",
+            "src/edgewise/precompile.py",
+            "src/edgewise/kernels/compiled.py",
+        ),
     ),
     "picker": Part(
         ("test_reference_picker.py",),

@@ -13,7 +13,7 @@ from test_up import edgewise
 
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.compiled import JIT
+from edgewise.kernels.compiled import JIT
 from edgewise.runtime.clients.reaching import client_to
 from edgewise.runtime.watch.metrics import look, starved
 from waiting import becomes, pace

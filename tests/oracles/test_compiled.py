@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from interpreter import run
 
-from edgewise.core.compiled import PACKAGE, kernel_hash
+from edgewise.kernels.compiled import PACKAGE, kernel_hash
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SCRIPT = """

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from edgewise import policies
-from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import context_mask, hosts
 from edgewise.errors import PolicyError, ScenarioError
+from edgewise.kernels.compiled import kernel
 from edgewise.policies.requests import KernelDispatch
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.slots.replicas import ReplicaWorlds, simulate

@@ -114,7 +114,7 @@ class Commands(Offered):
         if verb is None or not verb.module:
             return super().get_command(ctx, cmd_name)
         module = import_module(f"edgewise.cli.{verb.module}")
-        if "edgewise.core.compiled" in sys.modules:
+        if "edgewise.kernels.compiled" in sys.modules:
             import_module("edgewise.cli.compiling").say_when_compiling()
         found = with_quiet(get_group(module.app).commands[cmd_name])
         found.rich_help_panel = _panel(cmd_name)

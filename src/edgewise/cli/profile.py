@@ -15,8 +15,8 @@ from edgewise import config
 from edgewise.cli.commands import verbs
 from edgewise.cli.lasting import lasting
 from edgewise.cli.output import Json, err, note, out, progress, show, wrong
-from edgewise.core.compiled import cache_root
 from edgewise.errors import EdgewiseError, ProfileError, extra
+from edgewise.kernels.compiled import cache_root
 from edgewise.model.topology import CPU
 
 if TYPE_CHECKING:

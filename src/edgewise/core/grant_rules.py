@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.compiled import kernel
+from edgewise.kernels.compiled import kernel
 from edgewise.model.topology import TOLERANCE
 
 NOBODY = -1
@@ -23,7 +23,8 @@ class Granted(NamedTuple):
         heard_s: (W, G) when a worker heard from a gateway; -inf: it knows nothing of it.
         requests_qps: (W, G) load of a gateway's requests.
         streams_qps, streams: (W, G) load of what is granted to it, and how many that are.
-        entries: (W,) of each worker in stream, gateway, load_qps: (W, K).
+        entries: (W,) of each worker in the next three.
+        stream, gateway, load_qps: (W, K) what is granted: which stream, to whom, and its load.
         place: (N,) of each stream number; room to look streams up, -1 between calls.
     """
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edgewise.arrays import Floats
-from edgewise.core.compiled import kernel
+from edgewise.kernels.compiled import kernel
 from edgewise.model.keyed import (
     GAMMA,
     MIX1,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgewise.arrays import Floats, Ints, Records, records
-from edgewise.core.compiled import inner, kernel
 from edgewise.errors import CapacityError
+from edgewise.kernels.compiled import inner, kernel
 from edgewise.model.topology import KINDS, TOLERANCE as TOLERANCE, Node, Resources
 
 HOLE, ROWS_AT_FIRST = -1, 16

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints, Records, records
-from edgewise.core.compiled import kernel
+from edgewise.kernels.compiled import kernel
 
 TOLERANCE = 1e-6  # relative; linear programs meet their constraints to about 1e-7
 NOWHERE, NOTHING = np.zeros(0, dtype=np.int64), np.zeros(0)

@@ -3,9 +3,9 @@
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import kernel
 from edgewise.core.dispatch.events import Telemetry
 from edgewise.core.sojourns import LONGEST_S as LONGEST
+from edgewise.kernels.compiled import kernel
 
 LONGEST_S = np.array(LONGEST)
 

@@ -11,7 +11,7 @@ from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 # Before numba, whose variables it sets.
-from edgewise.core import compiled  # isort: split
+from edgewise.kernels import compiled  # isort: split
 
 from numba.core import event
 

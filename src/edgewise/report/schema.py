@@ -158,7 +158,8 @@ class Measure(NamedTuple):
         key: in a row of the summary.
         heading: of its column where it is shown.
         scale, digits: how it is shown.
-        of: the column of `windows` that it is a share of; its own column is `column`, or else `key`.
+        of: the column of `windows` that it is a share of.
+        column: its own column of `windows`; none: `key`.
         share: it lies in 0 … 1, and differences are in points, else in percent of the rival's mean.
         lower_is_better: as of times.
         least: value that there can be.

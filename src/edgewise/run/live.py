@@ -15,8 +15,8 @@ from pathlib import Path
 
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core.trust import own_files
 from edgewise.errors import RunError, ScenarioError
+from edgewise.kernels.trust import own_files
 from edgewise.model.scenario import Scenario
 from edgewise.report.schema import WORK
 from edgewise.report.use import USE

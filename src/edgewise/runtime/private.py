@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from edgewise.core.trust import own_files, replaceable
 from edgewise.errors import RunError
+from edgewise.kernels.trust import own_files, replaceable
 
 OTHERS = 0o077  # rights of group and others
 

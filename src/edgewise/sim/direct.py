@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from edgewise.core.compiled import JIT, numba
+from edgewise.kernels.compiled import JIT, numba
 
 
 class Direct:

@@ -15,7 +15,7 @@ Forbidden here: any idea of what an event or an item means.
 """
 
 from edgewise.arrays import Records
-from edgewise.core.compiled import inner
+from edgewise.kernels.compiled import inner
 
 
 @inner

@@ -135,7 +135,7 @@ def test_what_compiled_code_decides_is_counted_too():
 
 
 RULE = """
-from edgewise.core.compiled import kernel
+from edgewise.kernels.compiled import kernel
 from edgewise.policies.requests.rules import KernelDispatch
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from edgewise.core.compiled import kernel
 from edgewise.errors import ScenarioError
+from edgewise.kernels.compiled import kernel
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.sim.stations.engine import GraphEngine, deciding
 from edgewise.sim.stations.network import Station, StationNetwork

@@ -260,8 +260,11 @@ class Standing(NamedTuple):
     """Where a job stands.
 
     Attributes:
+        job: as it was submitted.
+        phase: what it does.
         node, started_s: None while it waits.
-        suspended_s: time in suspension that is over; `stopped_s`: since when it is suspended or evicted.
+        suspended_s: time in suspension that is over.
+        stopped_s: since when it is suspended or evicted; None where it is not.
         attempt: how often it was ended to start anew.
         settled: False while it is neither to be suspended nor resumed: it has not begun, or is to end.
         saved_s: work that is done already when it starts, by its last checkpoint.

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import held, kernel
 from edgewise.core.dispatch.state import (
     DOWN,
     FULL,
@@ -32,6 +31,7 @@ from edgewise.core.dispatch.state import (
 )
 from edgewise.core.dispatch.views import Rows
 from edgewise.core.world import CAPACITY, NODE, World
+from edgewise.kernels.compiled import held, kernel
 
 
 class Asked(NamedTuple):

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints, Records, records
-from edgewise.core.compiled import held, kernel
 from edgewise.core.dispatch.request_rules import CLOUD
 from edgewise.core.orchestrate import ReplicaView, new_view
 from edgewise.core.orchestrate.counting import (
@@ -22,6 +21,7 @@ from edgewise.core.orchestrate.counting import (
     count_replica,
     request_cores,
 )
+from edgewise.kernels.compiled import held, kernel
 from edgewise.model.orchestration import System
 from edgewise.model.services import Services
 
@@ -47,14 +47,22 @@ ASKED = np.dtype(
 
 
 class Desks(NamedTuple):
-    """D desks.
+    """D desks of K stations and S services.
 
-    seen: what their policies see, a world for each. desk: (D,) DESK. replica: (D, P) REPLICA. order: (D, P)
-    rows of replicas that are known, as they came to be. asked: (A,) ASKED. service_s: (D, S) measured mean
-    time of a request on a replica, and least_s: what nine of ten take at least. arrived: (D, S) and
-    ended: (D, outcomes, S) requests. asks_cores: (S,) whether a request holds cores beside its replica's.
-    back_s: (D, K) way of an answer from each station; answer_s: (D, K, S) to send one over a link where
-    nothing else is sent.
+    Attributes:
+        system: places and services, which all desks share.
+        seen: what their policies see, a world for each.
+        desk: (D,) DESK.
+        replica: (D, P) REPLICA.
+        order: (D, P) rows of replicas that are known, as they came to be.
+        asked: (A,) ASKED.
+        service_s: (D, S) measured mean time of a request on a replica.
+        least_s: (D, S) what nine of ten take at least.
+        arrived: (D, S) requests that came.
+        ended: (D, outcomes, S) requests that ended, by outcome.
+        asks_cores: (S,) whether a request holds cores beside its replica's.
+        back_s: (D, K) way of an answer from each station.
+        answer_s: (D, K, S) to send an answer over a link where nothing else is sent.
     """
 
     system: System

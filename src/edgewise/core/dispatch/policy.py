@@ -19,7 +19,6 @@ from numba.core.errors import NumbaWarning
 from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import JIT, PACKAGE, held, held_type, keep, kernel, numba
 from edgewise.core.dispatch import state
 from edgewise.core.dispatch.state import (
     DELAY_MEAN,
@@ -59,6 +58,7 @@ from edgewise.core.dispatch.views import (
 )
 from edgewise.core.keyed import Key
 from edgewise.core.world import ACCURACY, CAPACITY, CLUSTER, NODE, World
+from edgewise.kernels.compiled import JIT, PACKAGE, held, held_type, keep, kernel, numba
 
 WRONG_SIZE, RAISED = -3, -4  # what may be wrong with scores, beside `state.NO_NUMBER`
 OPEN, CLOSE = 1, 0  # kinds of events

@@ -14,10 +14,10 @@ Each takes in one thing that happened to request i and says what is to be done, 
 Who carries it out says when it happened, what happened, and nothing else.
 """
 
-from edgewise.core.compiled import held, inner, kernel
 from edgewise.core.dispatch.desks import DROPPED, FAILED, IN_TIME, LATE, Desks, clear_head, count_all
 from edgewise.core.dispatch.request_rules import CLOUD, TRIES, in_time, least_way_s, too_late
 from edgewise.core.orchestrate import HOLD
+from edgewise.kernels.compiled import held, inner, kernel
 
 ASK, SEND, WAIT, GIVEN_UP, NOBODY, TOO_LATE, OVER = range(7)
 HOW = ("answered", "lost", "dropped", "failed")  # a request came back from its replica; the last as OUTCOMES

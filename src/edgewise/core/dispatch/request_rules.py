@@ -6,8 +6,8 @@ site, k the station (0 the cloud), s the service.
 
 import numpy as np
 
-from edgewise.core.compiled import inner
 from edgewise.core.orchestrate import HOLD, ReplicaView
+from edgewise.kernels.compiled import inner
 from edgewise.model.orchestration import System
 
 CLOUD = 0  # the station; node n is station n + 1

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.compiled import kernel
 from edgewise.core.dispatch.views import (
     DECLARED,
     LEFT,
@@ -36,6 +35,7 @@ from edgewise.core.world import (
     Links,
     World,
 )
+from edgewise.kernels.compiled import kernel
 
 POLICY_DRAW, TIE = int(Purpose.POLICY), int(Purpose.TIE)
 NONE, WRONG_TASK, INACCURATE, DOWN, LATE, FULL, NO_ROOM = (int(each) for each in list(Violation)[:7])
@@ -61,7 +61,8 @@ class State(NamedTuple):
         whole: (4, W) the world's rows; STREAMS bound.
         up: (W,)
         ways: (S, C) WAY.
-        link: (3, L) shared links, see `DispatchView`. path: (S, C, K) of each way, see `World`.
+        link: (3, L) shared links, see `DispatchView`.
+        path: (S, C, K) of each way, see `World`.
         measured_s: when telemetry was; -inf when never.
         seed: of draws and ties.
     """

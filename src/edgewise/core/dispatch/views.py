@@ -65,7 +65,18 @@ CODES = {text: int(code) for code, text in REASONS.items()}
 
 
 class Item(NamedTuple):
-    """One stream to be bound, as a policy sees it. Its end is not known."""
+    """One stream to be bound, as a policy sees it. Its end is not known.
+
+    Attributes:
+        id: number of the stream.
+        site: index of where it enters.
+        task: index into `World.task_names`.
+        rate_qps: queries that it sends.
+        size_bytes: payload of each (ζ).
+        deadline_s: from sending a query to its answer.
+        min_accuracy: of the variant that serves it.
+        priority: of the stream; higher goes first.
+    """
 
     id: int
     site: int
@@ -78,17 +89,38 @@ class Item(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """The view of one item: what `score(view, item)` reads. Arrays are (W,).
+    """The view of one item: what `score(view, item)` reads.
 
-    Ledger: load_qps (L_w, normalised by fractional load), streams, up; link_load (of the link on the way
-    there that would be fullest with this item, which part is declared; 0 where links are not shared);
-    ready_s: see `DispatchView`.
-    Static: capacity_qps (C_v), accuracy, cluster, node.
-    For this item: network_s (d + 2σ, one way), sending_s (2δ + ζ/u: access there and back, and its payload
-    at the slowest link), processing_s (D_v(ζ)), impedance_s (2(d + 2σ) + D_v), share_qps (η ρ), violation
-    (`Violation`, 0 where feasible), feasible, draw (uniform in (0, 1), keyed by run, item and worker).
-    Measured: queue, throughput_qps, delay_mean_s, delay_p95_s, backlog_s (how long the busiest link on the
-    way there has still to send; 0 where links are not shared), and age_s of these.
+    *Ledger* is exact and the core's own, *static* never changes, *item* is for this item, *measured* is as
+    old as `age_s` says.
+
+    Attributes:
+        now_s: time of the decision.
+        load_qps: (W,) ledger: load normalised by fractional load (L_w).
+        streams: (W,) ledger: streams bound.
+        up: (W,) ledger: whether it serves, as far as is known.
+        capacity_qps: (W,) static: load that it can carry (C_v).
+        accuracy: (W,) static: of its variant.
+        cluster: (W,) static: index of its cluster.
+        node: (W,) static: index of its node.
+        network_s: (W,) item: one way there, d + 2σ.
+        processing_s: (W,) item: D_v(ζ).
+        impedance_s: (W,) item: 2 (d + 2σ) + D_v.
+        share_qps: (W,) item: load that it would add (η ρ).
+        violation: (W,) item: a `Violation`, 0 where feasible.
+        feasible: (W,) item: whether it may be bound there.
+        draw: (W,) item: uniform in (0, 1), keyed by run, item and worker.
+        queue: (W,) measured: queries that wait.
+        throughput_qps: (W,) measured: queries served.
+        delay_mean_s: (W,) measured: mean sojourn.
+        delay_p95_s: (W,) measured: 95th percentile of sojourns.
+        backlog_s: (W,) measured: how long the busiest link on the way there has still to send; 0 where links
+            are not shared.
+        sending_s: (W,) item: 2 δ + ζ / u, access there and back, and its payload at the slowest link.
+        link_load: (W,) ledger: part that is declared of the link on the way there that would be fullest with
+            this item; 0 where links are not shared.
+        age_s: of what is measured.
+        ready_s: (W,) ledger: see `DispatchView`.
     """
 
     now_s: float
@@ -118,7 +150,18 @@ class Candidates(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Items as columns, (N,) each, as kernels read them; see `Item`."""
+    """Items as columns, as kernels read them; each as of `Item`.
+
+    Attributes:
+        id: (N,)
+        site: (N,)
+        task: (N,)
+        rate_qps: (N,)
+        size_bytes: (N,)
+        deadline_s: (N,)
+        min_accuracy: (N,)
+        priority: (N,)
+    """
 
     id: Ints
     site: Ints

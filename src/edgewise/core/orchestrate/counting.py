@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.compiled import inner, kernel
 from edgewise.core.orchestrate import ReplicaView
+from edgewise.kernels.compiled import inner, kernel
 from edgewise.model.orchestration import System
 
 # What a replica is doing. One that is removed serves what it has; one that leaves only holds its memory.

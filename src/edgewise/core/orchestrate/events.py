@@ -14,6 +14,7 @@ class ReplicaSeen(NamedTuple):
     Attributes:
         replica: its name.
         node: or `NO_NODE`.
+        service: index of what it serves.
         wanted: False: it gets no more requests, and is to go.
         started: it has a process.
         up: it answers.

@@ -13,10 +13,10 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core import ledger, link_ledger
 from edgewise.core.capacity import CapacityChanged, Evicted
-from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Key
 from edgewise.core.link_ledger import unrounded
 from edgewise.errors import CapacityError
+from edgewise.kernels.compiled import kernel
 from edgewise.model.pipelines import Network, Pipeline
 from edgewise.model.work import task_holds
 

@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints, Records, records
-from edgewise.core.compiled import inner
 from edgewise.core.keyed import Key
 from edgewise.errors import PolicyError
+from edgewise.kernels.compiled import inner
 from edgewise.model.work import Edge, Task, TaskGraph
 
 SOURCE, SINK = "(source)", "(sink)"

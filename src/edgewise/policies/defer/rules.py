@@ -24,10 +24,10 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Floats32, Ints
-from edgewise.core.compiled import kernel
 from edgewise.core.defer import CapacityView, JobState, Slots
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import has_room
+from edgewise.kernels.compiled import kernel
 from edgewise.policies.cards import Card, Run
 from edgewise.policies.registry import policy
 

@@ -7,9 +7,9 @@ policy has to beat them.
 import numpy as np
 
 from edgewise.arrays import Bools, Floats
-from edgewise.core.compiled import kernel
 from edgewise.core.dispatch.policy import ScorePolicy
 from edgewise.core.dispatch.views import Candidates, Item
+from edgewise.kernels.compiled import kernel
 from edgewise.policies.registry import policy
 
 SMALL = 1e-3  # floor of loads (queries/s) and delays (s), so that an idle worker's weight stays finite

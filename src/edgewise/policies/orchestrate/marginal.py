@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import held, inner, kernel
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import ReplicaView
 from edgewise.errors import PolicyError
+from edgewise.kernels.compiled import held, inner, kernel
 from edgewise.model.orchestration import System
 from edgewise.policies.orchestrate.base import Orchestration
 from edgewise.policies.registry import policy
@@ -149,9 +149,11 @@ class Draft(NamedTuple):
     Attributes:
         load, time_s: (S,) requests at once in the mean, and mean service times.
         terms: (8,) of `Terms`.
-        there: (N, S) replicas that stay; total: (S,) of each service.
-        used: (N,) share of a node's cores in use; room: (N,) free bytes, -1 where none can be made; cores:
-            (N,) that no replica holds.
+        there: (N, S) replicas that stay.
+        total: (S,) replicas of each service.
+        used: (N,) share of a node's cores in use.
+        room: (N,) free bytes, -1 where none can be made.
+        cores: (N,) that no replica holds.
         planned: (N, L) layers that will be pulled.
     """
 

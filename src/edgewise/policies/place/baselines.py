@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import inner, kernel
 from edgewise.core.keyed import Key
 from edgewise.core.place import NetworkView, PipelineArrays, Placement
+from edgewise.kernels.compiled import inner, kernel
 from edgewise.model.pipelines import Network
 from edgewise.policies.place.flows import (
     Assigned,

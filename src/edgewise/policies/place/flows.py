@@ -24,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import kernel
 from edgewise.core.place import PipelineArrays, Placement
+from edgewise.kernels.compiled import kernel
 from edgewise.policies.place.paths import PathRows, PathTable
 from edgewise.policies.programs import Program, solution, solver
 

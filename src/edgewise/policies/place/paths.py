@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Ints
-from edgewise.core.compiled import inner, kernel
+from edgewise.kernels.compiled import inner, kernel
 from edgewise.model.pipelines import Network
 
 FAR = 1 << 20  # hops to a node that cannot be reached

@@ -38,7 +38,8 @@ class PlacementPlan(NamedTuple):
         rate: (J,) throughput as last filled.
         order: (J,) pipelines, those of least price first; the first n are always 0 to n - 1 in some order.
         left, total: (R,) for `fill`.
-        kept_node, kept_path, kept_rate: as they were before a move; kept_left: (R,) what that left.
+        kept_node, kept_path, kept_rate: as they were before a move.
+        kept_left: (R,) what that left.
     """
 
     task_begin: Ints

@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import inner, kernel
 from edgewise.core.keyed import Purpose, uniform_of
+from edgewise.kernels.compiled import inner, kernel
 from edgewise.policies.place.paths import PathRows
 from edgewise.policies.place.plan import PlacementPlan, SearchInput
 

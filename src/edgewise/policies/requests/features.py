@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgewise.arrays import Bools, Floats, Floats32, Ints
-from edgewise.core.compiled import inner, kernel
 from edgewise.core.dispatch.request_rules import stays, way_s
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.core.orchestrate import HOLD, ReplicaView
+from edgewise.kernels.compiled import inner, kernel
 from edgewise.model.orchestration import System
 
 POLICY = int(Purpose.POLICY)

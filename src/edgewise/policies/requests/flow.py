@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import inner, kernel
 from edgewise.core.dispatch.request_rules import stays
 from edgewise.core.ledger import has_room
 from edgewise.core.orchestrate import HOLD, ReplicaView
-from edgewise.core.order import argsort
+from edgewise.kernels.compiled import inner, kernel
+from edgewise.kernels.order import argsort
 from edgewise.model.orchestration import System
 from edgewise.policies.registry import policy
 from edgewise.policies.requests.rules import RequestDispatch, travel_s

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import held, inner, kernel
 from edgewise.core.dispatch.request_rules import stays, way_s
 from edgewise.core.keyed import Key, Purpose, uniform_of
 from edgewise.core.ledger import has_room
 from edgewise.core.orchestrate import HOLD, ReplicaView
 from edgewise.errors import PolicyError
+from edgewise.kernels.compiled import held, inner, kernel
 from edgewise.model.orchestration import System
 from edgewise.policies.registry import policy
 from edgewise.policies.requests.features import STATION_FEATURES, by_weights

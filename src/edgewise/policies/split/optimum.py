@@ -40,9 +40,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import kernel
-from edgewise.core.order import argsort
 from edgewise.errors import PolicyError
+from edgewise.kernels.compiled import kernel
+from edgewise.kernels.order import argsort
 from edgewise.policies.split.program import Arrays, Group, Prediction, SplitProgram, assemble, free_chances
 from edgewise.policies.split.subgraphs import Lines
 

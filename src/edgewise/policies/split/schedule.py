@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Bools, Ints
-from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, uniform_of
 from edgewise.core.split import Ledger, give
+from edgewise.kernels.compiled import kernel
 from edgewise.policies.split.program import ServerChoice
 from edgewise.policies.split.tables import Graphs, Groups, Table
 

@@ -150,7 +150,21 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
 
 
 class _Seen(NamedTuple):
-    """What came to a live system; mean sizes of answers, all told; share of cores that inference holds."""
+    """What came to a live system.
+
+    Attributes:
+        rows: streams, as the state has them.
+        requests: of services.
+        queries: of split models.
+        answer_bytes: by service, the mean of an answer.
+        pipelines: as the state has them.
+        jobs: as they would be submitted anew.
+        changes: (time in s, node, whether it is up).
+        faults: of policies.
+        left_out: streams that no scenario can have.
+        later: jobs that start too late, see `Recording`.
+        held: share of cores that inference holds.
+    """
 
     rows: list[dict[str, Any]]
     requests: list[Request]

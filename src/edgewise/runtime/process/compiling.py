@@ -20,7 +20,6 @@ from urllib.parse import quote
 import numpy as np
 
 from edgewise import policies
-from edgewise.core.compiled import JIT, numba
 from edgewise.core.defer import Slots
 from edgewise.core.dispatch import requests
 from edgewise.core.guard import Strict, begin
@@ -30,6 +29,7 @@ from edgewise.core.one_world import batched
 from edgewise.core.orchestrate.core import OrchestrateCore
 from edgewise.core.world import World
 from edgewise.errors import EdgewiseError, PolicyError
+from edgewise.kernels.compiled import JIT, numba
 from edgewise.model.pools import Orchestrated, decided_on, of_services
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of

@@ -12,8 +12,11 @@ class Fault(NamedTuple):
     Attributes:
         since_s, at_s: when the first and the last of them were, Unix time.
         process: where.
-        policy: its name; `shadow`: it only watches.
-        kind: of few; `why`: the last of them, in more words.
+        decision: of which policy.
+        policy: its name.
+        shadow: it only watches.
+        kind: of few.
+        why: the last of them, in more words.
         waited_s: for the answer, where none came in time; else 0.
         times: how many.
         instead: what was done.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.arrays import Floats, Ints, Records
-from edgewise.core.compiled import inner, kernel
+from edgewise.kernels.compiled import inner, kernel
 from edgewise.sim.links.fifo import pass_level, pass_loop, retime
 from edgewise.sim.links.net import (
     FIFO,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.core.compiled import inner
+from edgewise.kernels.compiled import inner
 from edgewise.sim.heap import drop_first, rise
 from edgewise.sim.links.net import Net, admit, append, arrive, come
 from edgewise.sim.links.sort import take_sorted

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.compiled import inner, kernel
+from edgewise.kernels.compiled import inner, kernel
 from edgewise.model.ways import Routes
 
 Records = Any  # a numpy record array; its fields are those of the dtype named in each docstring
@@ -72,13 +72,25 @@ FIFO, PS = range(2)
 class Net(NamedTuple):
     """L links, and what is on them.
 
-    links: (L,) LINK. routes: (R,) ROUTE. hops: (R, K) HOP. messages, visits: pools of MESSAGE and VISIT.
-    lists: (levels + sinks, room) ITEM, messages; visits at the levels of PS. many: (levels + sinks,) how
-    many; done_s: up to when they were taken out. free: see MESSAGES. ranked: (room,) ITEM, what was sorted
-    last; spare, starts: for sorting. turns: (room,) TURN_OF, a heap, where links are in a loop. sharing: FIFO
-    or PS. sinks: the first list of those who are there.
-    looks_s: (T + 1,) when it is noted what links have carried, last infinity; seen: (T, 4, L) bits that each
-    has sent, messages that it has dropped, its capacity and what was reserved of it.
+    Attributes:
+        links: (L,) LINK.
+        routes: (R,) ROUTE.
+        hops: (R, K) HOP.
+        messages: a pool of MESSAGE.
+        visits: a pool of VISIT.
+        lists: (levels + sinks, room) ITEM, messages; visits at the levels of PS.
+        many: (levels + sinks,) how many items of each list there are.
+        done_s: (levels + sinks,) up to when items were taken out of each.
+        free: see MESSAGES.
+        ranked: (room,) ITEM, what was sorted last.
+        spare: (room,) ITEM, for sorting.
+        starts: for sorting.
+        turns: (room,) TURN_OF, a heap, where links are in a loop.
+        sharing: FIFO or PS.
+        sinks: the first list of those who are there.
+        looks_s: (T + 1,) when it is noted what links have carried; the last is infinity.
+        seen: (T, 4, L) bits that each has sent, messages that it has dropped, its capacity, and what was
+            reserved of it.
     """
 
     links: Records

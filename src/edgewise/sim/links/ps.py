@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgewise.core.compiled import inner
+from edgewise.kernels.compiled import inner
 from edgewise.sim.heap import merge, without_root
 from edgewise.sim.links.net import TURN, VISITS, Net, admit, arrive
 from edgewise.sim.links.sort import by_place, take_sorted

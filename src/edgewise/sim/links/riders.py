@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints, Records, records
-from edgewise.core.compiled import inner, kernel
+from edgewise.kernels.compiled import inner, kernel
 from edgewise.sim.heap import drop_first, rise
 from edgewise.sim.links.advance import soonest_change
 from edgewise.sim.links.fifo import soonest_there

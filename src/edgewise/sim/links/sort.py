@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgewise.core.compiled import inner
+from edgewise.kernels.compiled import inner
 from edgewise.sim.links.net import Net, Records
 
 RUN = 8  # so many are sorted by insertion; where one cell has more, runs of so many are merged

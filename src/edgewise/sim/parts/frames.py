@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.compiled import kernel
 from edgewise.core.place import Placement
+from edgewise.kernels.compiled import kernel
 from edgewise.model.pipelines import Network
 
 ROOM = 8  # frames at either end of a flow; turns make gaps that frames in store fill

@@ -43,6 +43,7 @@ class JobsOutcome(NamedTuple):
     """What became of jobs, (J,) each, in the order of `jobs`.
 
     Attributes:
+        jobs: which they are.
         start: slot of the first start, -1: none.
         node: of the last start, "" where there was none.
         lost: whether the latest start passed without one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgewise.core.compiled import kernel
+from edgewise.kernels.compiled import kernel
 from edgewise.sim import heap
 from edgewise.sim.requests.state import ORDER, RequestRun
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgewise.core.compiled import held, kernel
 from edgewise.core.dispatch import request_flow as flow
 from edgewise.core.dispatch.desks import DROPPED
 from edgewise.core.dispatch.request_flow import ANSWERED as DONE, LOST
 from edgewise.core.dispatch.request_rules import CLOUD, possible
 from edgewise.core.dispatch.state import share_of
+from edgewise.kernels.compiled import held, kernel
 from edgewise.policies.requests.rules import by_rule
 from edgewise.sim.links import riders
 from edgewise.sim.links.net import MESSAGES, forget

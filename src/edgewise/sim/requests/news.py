@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from edgewise.core.compiled import held, inner, kernel
 from edgewise.core.dispatch import desks
 from edgewise.core.dispatch.request_flow import OVER
+from edgewise.kernels.compiled import held, inner, kernel
 from edgewise.sim.requests.events import push
 from edgewise.sim.requests.state import GATHERED, HEARD, NONE, TOLD_OF, RequestRun, Stop
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgewise.core.compiled import held, kernel
 from edgewise.core.dispatch.desks import DROPPED
 from edgewise.core.dispatch.request_flow import ANSWERED as DONE, LOST
 from edgewise.core.dispatch.request_rules import CLOUD, SLACK_S, in_time
 from edgewise.core.ledger import has_room
+from edgewise.kernels.compiled import held, kernel
 from edgewise.sim.links import riders
 from edgewise.sim.links.riders import OnWire
 from edgewise.sim.requests.events import push

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgewise.core.compiled import held, inner, kernel
 from edgewise.core.dispatch.state import Ways
+from edgewise.kernels.compiled import held, inner, kernel
 from edgewise.sim.links.riders import OnWire
 from edgewise.sim.requests.loop import LINKS, ROOM, THERE, go_on
 from edgewise.sim.requests.news import next_news_s

@@ -73,17 +73,36 @@ CLOCK = np.dtype(
 
 
 class RequestRun(NamedTuple):
-    """One run: B sites, K stations, M machines, P replicas that ever were, R requests.
+    """One run: B sites, K stations, M machines, P replicas that ever were, R requests, W workers of streams.
 
-    desks: of the sites. clock: (1,) CLOCK. events: a heap of EVENT. request: (R,) REQUEST, where each
-    stands; stands: (R,) STANDS. server: (P,) SERVER; alive: (P,) those that there are, oldest first.
-    server_of: (B, .) replica of each row of a desk, and row_of: (B, P) the other way, -1. first: (K,) who
-    waits first, by deadline. due: (K,) whether a queue is to be gone through. down: (K,). has: (M, 2) cores
-    and memory; room: what replicas leave of that, busy: what requests hold that are worked on. holds: (S, 2)
-    those of a replica. lan_free_s: (B,). answer_bits: (S,). route: (2, B, K) there and back. worked_s: (S, K)
-    of replicas on requests. tally: (F, COLUMNS). told: (news, P) TOLD; tellers: how many of each. notes: (.,)
-    NOTE; of no size where nobody reads them. memory: of the rule. worker: (., W) costs of streams' workers.
-    sent_qps: (B, W) load of what was sent there since it was read.
+    Attributes:
+        desks: of the sites.
+        clock: (1,) CLOCK.
+        events: a heap of EVENT.
+        request: (R,) REQUEST, where each stands.
+        stands: (R,) STANDS.
+        server: (P,) SERVER.
+        alive: (P,) replicas that there are, the oldest first.
+        server_of: (B, .) replica of each row of a desk.
+        row_of: (B, P) row of each replica at a desk; -1 where it has none.
+        first: (K,) who waits first, by deadline.
+        due: (K,) whether a queue is to be gone through.
+        down: (K,) whether a station has failed.
+        has: (M, 2) cores and memory of each machine.
+        room: (M, 2) what replicas leave of that.
+        busy: (M, 2) what requests hold that are worked on.
+        holds: (S, 2) what a replica of each service holds.
+        lan_free_s: (B,) from when each site's own network is free.
+        answer_bits: (S,) of an answer of each service.
+        route: (2, B, K) routes there and back.
+        worked_s: (S, K) time that replicas have worked on requests.
+        tally: (F, COLUMNS) counts by frame.
+        told: (news, P) TOLD.
+        tellers: how many of each there are.
+        notes: (.,) NOTE; of no size where nobody reads them.
+        memory: of the rule that dispatches.
+        worker: (., W) costs of streams' workers.
+        sent_qps: (B, W) load of what was sent there since it was read.
     """
 
     desks: Desks

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.compiled import kernel
 from edgewise.core.defer import (
     CapacityView,
     DeferralPolicy,
@@ -23,6 +22,7 @@ from edgewise.core.defer import (
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.errors import PolicyError
+from edgewise.kernels.compiled import kernel
 
 FUTURE, STARTABLE, RUNNING = int(JobState.FUTURE), int(JobState.STARTABLE), int(JobState.RUNNING)
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.core.compiled import inner
 from edgewise.core.dispatch.request_rules import in_time, least_way_s, too_late
 from edgewise.core.keyed import Purpose, normal_of
 from edgewise.core.ledger import book, has_room
+from edgewise.kernels.compiled import inner
 from edgewise.model.orchestration import System
 from edgewise.sim.slots.replica_state import (
     ARRIVED,

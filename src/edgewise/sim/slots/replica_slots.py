@@ -8,11 +8,11 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from edgewise.arrays import Bools, Ints
-from edgewise.core.compiled import held, inner, kernel
 from edgewise.core.dispatch.request_rules import CLOUD, possible
 from edgewise.core.ledger import book, has_room
 from edgewise.core.orchestrate import HOLD, ReplicaView
 from edgewise.core.orchestrate.counting import AT_ONCE, NOTHING, keeps, may_change, removal
+from edgewise.kernels.compiled import held, inner, kernel
 from edgewise.model.orchestration import System
 from edgewise.policies.requests.features import by_weights
 from edgewise.policies.requests.rules import at_sites, by_rule, rule_at_sites, weights_at_sites

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.compiled import numba
 from edgewise.core.dispatch.requests import IMPOSSIBLE
 from edgewise.core.guard import Guard
 from edgewise.core.keyed import Key
@@ -35,6 +34,7 @@ from edgewise.core.orchestrate import (
     check_requests,
 )
 from edgewise.errors import PolicyError, ScenarioError
+from edgewise.kernels.compiled import numba
 from edgewise.model.orchestration import System
 from edgewise.policies.requests.rules import KernelDispatch
 from edgewise.sim.slots import replica_state as k

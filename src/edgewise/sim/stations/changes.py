@@ -3,7 +3,7 @@
 Work that is left is brought up to now, announced completions become stale, new ones are made.
 """
 
-from edgewise.core.compiled import kernel
+from edgewise.kernels.compiled import kernel
 from edgewise.sim.heap import without_root
 from edgewise.sim.stations.events import push_event
 from edgewise.sim.stations.items import account, speed, wake

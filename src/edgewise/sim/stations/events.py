@@ -3,7 +3,7 @@
 import numpy as np
 
 from edgewise.arrays import Records
-from edgewise.core.compiled import kernel
+from edgewise.kernels.compiled import kernel
 from edgewise.sim.heap import drop_first, rise
 
 EVENT = np.dtype(

@@ -8,8 +8,8 @@ import math
 import numpy as np
 
 from edgewise.arrays import Records
-from edgewise.core.compiled import kernel
 from edgewise.core.keyed import Purpose, exponential_of, normal_of
+from edgewise.kernels.compiled import kernel
 from edgewise.sim.stations.events import push_event
 from edgewise.sim.stations.state import (
     DONE,

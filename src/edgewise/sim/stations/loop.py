@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edgewise.arrays import Records
-from edgewise.core.compiled import held, kernel
+from edgewise.kernels.compiled import held, kernel
 from edgewise.sim.stations.changes import apply_change, set_mode
 from edgewise.sim.stations.events import drop_first_event, push_event
 from edgewise.sim.stations.items import (

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import held, kernel
 from edgewise.core.split import SplitState, book, count_arrival, hear
+from edgewise.kernels.compiled import held, kernel
 from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.policies.split.schedule import SplitRule, beside, place_beside
 from edgewise.sim.stations.loop import advance_held

@@ -128,9 +128,19 @@ EDGE = np.dtype([("amount", "f8"), ("source", "i8"), ("target", "i8"), ("route",
 class StationWorld(NamedTuple):
     """All that changes, and this world's own queries.
 
-    clock (1,) CLOCK; events EVENT; items ITEM; flights FLIGHT; placement and missing (flights, most
-    tasks): station of each task and inputs it still lacks; queries QUERY; mapped (rows, most tasks)
-    placements given in advance; stations STATION; slots SLOT; changes CHANGE; log LOG.
+    Attributes:
+        clock: (1,) CLOCK.
+        events: a heap of EVENT.
+        items: a pool of ITEM.
+        flights: a pool of FLIGHT.
+        placement: (flights, most tasks) station of each task.
+        missing: (flights, most tasks) inputs that each task still lacks.
+        queries: (Q,) QUERY.
+        mapped: (rows, most tasks) placements that were given in advance.
+        stations: (stations,) STATION.
+        slots: a pool of SLOT.
+        changes: a pool of CHANGE.
+        log: LOG of every service, where it is asked for.
     """
 
     clock: Records

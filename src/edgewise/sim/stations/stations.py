@@ -14,7 +14,7 @@ work. One announced completion per station, stale as soon as anything changes.
 import math
 
 from edgewise.arrays import Records
-from edgewise.core.compiled import kernel
+from edgewise.kernels.compiled import kernel
 from edgewise.sim.heap import merge, without_root
 from edgewise.sim.stations.events import push_event
 from edgewise.sim.stations.items import account, discard, end, noise, propagation, speed, wake, write_log

@@ -3,7 +3,7 @@
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import kernel
+from edgewise.kernels.compiled import kernel
 from edgewise.sim.heap import rise
 from edgewise.sim.stations.items import account
 from edgewise.sim.stations.state import NONE, ONWARD, StationWorld

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edgewise.arrays import Bools, Ints
-from edgewise.core.compiled import kernel, numba
 from edgewise.errors import ScenarioError
+from edgewise.kernels.compiled import kernel, numba
 from edgewise.sim.stations import state as k
 from edgewise.sim.stations.engine import GraphEngine, copied, enlarged, longer
 from edgewise.sim.stations.loop import advance

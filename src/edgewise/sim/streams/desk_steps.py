@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from edgewise.core.compiled import held, kernel
 from edgewise.core.dispatch.state import State, release, share_of
 from edgewise.core.grant_rules import NOBODY, to_tell
 from edgewise.core.world import CLUSTER
+from edgewise.kernels.compiled import held, kernel
 from edgewise.sim.streams.mail import ASK, GIVE_BACK, post
 from edgewise.sim.streams.site_arrays import AFTER, BEFORE, FIRST, LAST, WRITTEN, Cores, SiteArrays, SiteDesks
 

@@ -9,11 +9,11 @@ import numpy as np
 from numba.core.errors import NumbaWarning
 
 from edgewise.arrays import Bools, Floats
-from edgewise.core.compiled import JIT, numba
 from edgewise.core.dispatch.policy import Batch, LeastImpedanceFallback, compiled, prepared
 from edgewise.core.dispatch.state import State, Weights
 from edgewise.core.dispatch.views import Rows
 from edgewise.core.grant_rules import NOBODY, Granted, forget
+from edgewise.kernels.compiled import JIT, numba
 from edgewise.sim.streams.desk_steps import list_bound, settle
 from edgewise.sim.streams.gateways import exchange
 from edgewise.sim.streams.mail import COUNT, Mail

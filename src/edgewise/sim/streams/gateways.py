@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.core.compiled import held, kernel
 from edgewise.core.dispatch.policy import CLOSE, Batch, choose
 from edgewise.core.dispatch.state import (
     NONE,
@@ -32,6 +31,7 @@ from edgewise.core.grant_rules import (
 )
 from edgewise.core.grants import LEASE_S, RENEW_S
 from edgewise.core.world import CLUSTER
+from edgewise.kernels.compiled import held, kernel
 from edgewise.sim.streams.desk_steps import (
     hold,
     leave,

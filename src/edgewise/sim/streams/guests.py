@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from edgewise.arrays import Floats, Ints, Records, records
-from edgewise.core.compiled import kernel
+from edgewise.kernels.compiled import kernel
 from edgewise.sim.heap import rise
 from edgewise.sim.streams.queues import WAITING, Streams, Workers
 from edgewise.sim.streams.servers import soonest

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.core.compiled import kernel
 from edgewise.core.dispatch.state import Ways
+from edgewise.kernels.compiled import kernel
 from edgewise.sim.heap import rise
 from edgewise.sim.streams.queues import (
     FAILED,

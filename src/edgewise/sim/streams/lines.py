@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints, Places, Records, records
-from edgewise.core.compiled import inner, kernel
+from edgewise.kernels.compiled import inner, kernel
 from edgewise.sim.links.net import Net, forget
 from edgewise.sim.links.sort import later
 from edgewise.sim.streams.queues import ENDED, FAILED, Streams, Tally, Workers, lose

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints, Records, records
-from edgewise.core.compiled import inner
 from edgewise.core.grant_rules import Told
+from edgewise.kernels.compiled import inner
 from edgewise.sim.heap import drop_first, rise
 
 ASK, GIVE_BACK, ANSWER, RENEWAL, ANSWERS = range(5)  # kinds of messages

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import kernel
 from edgewise.core.dispatch.state import Ways
 from edgewise.core.keyed import Purpose, exponential_of, normal_of, normal_pair_of, uniform_of
 from edgewise.core.world import LAWS
+from edgewise.kernels.compiled import kernel
 from edgewise.sim.heap import drop_first, rise, sink
 from edgewise.sim.streams.servers import may_begin, soonest
 from edgewise.sim.streams.telemetry import count_answers, delay_cell
@@ -78,12 +78,16 @@ Streams = Any  # (N,) STREAM
 class Workers(NamedTuple):
     """Truth about W workers.
 
-    each: (W,) WORKER. servers: (W, most servers) SERVER. batch: (W, largest batch) HELD.
-    members: (W, room) MEMBER, streams with a query on its way or waiting; a heap.
-    histogram: (W, bins) sojourns of this telemetry period.
-    sojourn_s: (W, most servers, largest batch) of the queries that are not counted yet: a batch is worked
-        out when it starts, and nobody can measure its answers before it ends.
-    lost: (room,) LOST, the first `many[0]` of them.
+    Attributes:
+        each: (W,) WORKER.
+        servers: (W, most servers) SERVER.
+        batch: (W, largest batch) HELD.
+        members: (W, room) MEMBER, streams with a query on its way or waiting; a heap.
+        histogram: (W, bins) sojourns of this telemetry period.
+        sojourn_s: (W, most servers, largest batch) of the queries that are not counted yet: a batch is
+            worked out when it starts, and nobody can measure its answers before it ends.
+        lost: (room,) LOST.
+        many: (1,) how many of `lost` there are.
     """
 
     each: Any

@@ -30,13 +30,13 @@ from numpy.typing import NDArray
 
 from edgewise import policies
 from edgewise.arrays import Bools, Floats, Ints, records
-from edgewise.core.compiled import kernel
 from edgewise.core.dispatch.policy import CLOSE, OPEN, Batch, ScorePolicy, assess, compiled, play
 from edgewise.core.dispatch.state import State, Weights, state_of, way_arrays
 from edgewise.core.dispatch.views import Bound, DispatchView, Items, Rows
 from edgewise.core.keyed import LARGEST_NORMAL, normal_pair_of
 from edgewise.core.world import LAWS, World
 from edgewise.errors import RunError
+from edgewise.kernels.compiled import kernel
 from edgewise.model.scenario import Scenario
 from edgewise.policies.dispatch.meta import ALL
 from edgewise.sim.streams import queues as kernels, tables

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from edgewise.core.compiled import kernel
+from edgewise.kernels.compiled import kernel
 
 
 @kernel(allocates=False)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import held, inner, kernel
 from edgewise.core.dispatch.state import Ways
+from edgewise.kernels.compiled import held, inner, kernel
 from edgewise.sim.links.advance import pass_levels, soonest_change
 from edgewise.sim.links.fifo import soonest_there
 from edgewise.sim.links.net import FIFO, MESSAGES, depart, forget, look, new_message, next_look_s

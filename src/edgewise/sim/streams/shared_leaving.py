@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgewise.core.compiled import kernel
 from edgewise.core.dispatch.state import Ways
+from edgewise.kernels.compiled import kernel
 from edgewise.sim.links.net import MESSAGES, forget
 from edgewise.sim.streams.guests import ask
 from edgewise.sim.streams.leaving import follow

@@ -21,10 +21,11 @@ WRITTEN, QUESTIONS, REFUSALS, PLACE = range(4)  # in `SiteDesks.figures`
 
 
 class Cores(NamedTuple):
-    """States of the cores of S sites; a core's own arrays are rows of these, see `State`.
+    """States of the cores of S sites; a core's own arrays are rows of these.
 
     Attributes:
-        score: (S,) which of the scores decides, -1: Python does.
+        real, whole, up, ways, link, path, measured_s, seed: (S, …) each as of `State`.
+        score: (S,) which of the scores decides; -1: Python does.
         now_s: (S,) of the last event that each has handled.
     """
 
@@ -44,14 +45,17 @@ class SiteDesks(NamedTuple):
     """What gateways know of their streams, and what they have done since it was read.
 
     Attributes:
-        worker: (N,) where a stream is bound, -1 nowhere. why: (N,) why it was refused last.
-        open: (N,) whether it is. had: (N,) whether it had a worker. held: (N,) who has granted it.
+        worker: (N,) where a stream is bound, -1 nowhere.
+        why: (N,) why it was refused last.
+        open: (N,) whether it is.
+        had: (N,) whether it had a worker.
+        held: (N,) who has granted it.
         again: (N,) whether it is decided anew while it is refused.
-        beside: (2, N) the stream of its site that was bound BEFORE and AFTER it. ends: (2, S) the first, the
-            last.
-        others_qps: (S, W) load of others at each worker, as a gateway has heard. requests_qps: (S, W) that of
-            its requests, as it has measured.
-        time_s, what: (L,) done when; what, site, stream, worker, reason.
+        beside: (2, N) the stream of its site that was bound BEFORE and AFTER it.
+        ends: (2, S) the first stream of a site, and the last.
+        others_qps: (S, W) load of others at each worker, as a gateway has heard.
+        requests_qps: (S, W) load of its requests, as it has measured.
+        time_s, what, qps: (L, …) done when; what, site, stream, worker, reason; and at which rate.
         figures: WRITTEN entries of these; QUESTIONS that policies answered; REFUSALS by workers; PLACE of the
             decision that the loop waits for: its stream.
         all_heard: HEARD is written too.
@@ -78,8 +82,15 @@ class SiteArrays(NamedTuple):
     """The whole: what the loop works on.
 
     Attributes:
-        rows: streams. room: to weigh them.
-        delay_s: (S, C) one way; alive: (W,) truth. renewals: so many there are in all.
+        cores: of the gateways.
+        desks: of the sites.
+        granted: what workers have granted to them.
+        mail: messages between gateways and workers.
+        rows: streams.
+        room: to weigh them.
+        delay_s: (S, C) one way.
+        alive: (W,) whether a worker is, in truth.
+        renewals: so many there are in all.
     """
 
     cores: Cores

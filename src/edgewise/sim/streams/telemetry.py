@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgewise.arrays import Floats
-from edgewise.core.compiled import kernel
 from edgewise.core.dispatch.views import DispatchView
 from edgewise.core.sojourns import DELAY_BINS, FINE_BITS
 from edgewise.core.telemetry import LONGEST_S
+from edgewise.kernels.compiled import kernel
 
 if TYPE_CHECKING:
     from edgewise.sim.streams.queues import Streams, Workers

@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
 
-from edgewise.core.trust import all_own, own_files, why_not
+from edgewise.kernels.trust import all_own, own_files, why_not
 
 F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
@@ -117,7 +117,7 @@ import numpy as np  # noqa: E402
 from numba.core import caching, event  # noqa: E402
 from numba.core.registry import CPUDispatcher  # noqa: E402
 
-from edgewise.core import lazy_code  # noqa: E402
+from edgewise.kernels import lazy_code  # noqa: E402
 
 config: Any = numba.config
 config.reload_config()  # numba may have been imported before its variables were set

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from edgewise import policies
-from edgewise.core.compiled import GENERIC, Processor, kernel_hash
+from edgewise.kernels.compiled import GENERIC, Processor, kernel_hash
 
 KERNEL = """
-from edgewise.core.compiled import kernel
+from edgewise.kernels.compiled import kernel
 
 @kernel
 def twice(x):
@@ -25,7 +25,7 @@ def helper(x, by):
 CALL = """
 import sys
 sys.path.insert(0, {folder!r})
-from edgewise.core import compiled
+from edgewise.kernels import compiled
 compiled.watch(lambda name: print("compiles", name))
 import small
 print(small.twice(3.0), compiled.numba.config.CPU_NAME, len(small.helper.called.signatures))
@@ -69,7 +69,7 @@ def test_a_kernel_is_compiled_once_for_all_literals_and_kept(folder):
 PARTS = """
 import sys
 sys.path.insert(0, {folder!r})
-from edgewise.core import compiled
+from edgewise.kernels import compiled
 compiled.watch(lambda name: print("compiles", name))
 import parts
 for call in (parts.entry, parts.other):
@@ -80,7 +80,7 @@ for call in (parts.entry, parts.other):
 {last}
 """
 PART = """
-from edgewise.core.compiled import kernel
+from edgewise.kernels.compiled import kernel
 
 @kernel
 def root_of(x):
@@ -207,7 +207,7 @@ def test_what_is_kept_only_its_owner_can_write_whatever_the_umask(folder):
 
 
 SIMULATED = """
-from edgewise.core import compiled
+from edgewise.kernels import compiled
 compiled.watch(lambda name: print("compiles", name))
 from edgewise import precompile
 precompile.compile_parts(["PART"])
@@ -264,7 +264,7 @@ import numpy as np
 from dataclasses import replace
 from edgewise import policies
 from edgewise.config import load_scenario
-from edgewise.core import compiled
+from edgewise.kernels import compiled
 from edgewise.core.grants import Grants, Leases
 from edgewise.core.world import World
 from edgewise.model.services import services_of

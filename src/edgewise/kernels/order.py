@@ -3,7 +3,7 @@
 import numpy as np
 
 from edgewise.arrays import Floats, Ints
-from edgewise.core.compiled import kernel
+from edgewise.kernels.compiled import kernel
 
 SMALL = 15  # so few are sorted by insertion
 
