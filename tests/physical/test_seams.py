@@ -1,6 +1,7 @@
-"""Live processes reach time, network and other processes through one module each: tests can play these.
+"""Live processes reach time, network, disk and processes through one module each: tests can play these.
 
-Time is `edgewise.runtime.clock`, sockets are `edgewise.runtime.http`, processes `runtime.process.machine`.
+Time is `edgewise.runtime.clock`, sockets are `edgewise.runtime.http`, processes `runtime.process.machine`,
+and what changes the disk is `edgewise.runtime.disk`.
 Who keeps real processes waits for these in their own way, and is played as a whole.
 """
 
@@ -25,6 +26,25 @@ PAST_THE_BACKENDS = {
     "backends/conformance.py": "plays a program of its own against a test bed",
     "clients/split_trial.py": "starts a whole system, as a user does",
 }
+PAST_THE_DISK = {
+    "disk.py": "the seam itself",
+    "controller/job_runner.py": "becomes the command of a job; it knows the standard library alone",
+    "controller/job_groups.py": "control files of the kernel, on no disk",
+    "process/compiling.py": "a mark in the compiler's cache, and a control file of the kernel",
+    "worker/pieces.py": "cuts a network for a user, in a folder of theirs, before anything runs",
+}
+CHANGING = {  # of files and folders, of `os` and of `shutil`; `replace` of a path has one argument
+    "write_text", "write_bytes", "mkdir", "unlink", "rmdir", "touch", "rename", "chmod", "hardlink_to",
+    "symlink_to",
+}  # fmt: skip
+CHANGING_OF = {
+    "os": {
+        "replace", "rename", "renames", "link", "symlink", "unlink", "remove", "mkdir", "makedirs", "rmdir",
+        "truncate", "chmod",
+    },
+    "shutil": {"copy", "copy2", "copyfile", "copytree", "move", "rmtree"},
+    "sqlite3": {"connect"},
+}  # fmt: skip
 STARTING = {"fork", "kill", "killpg", "waitpid", "pidfd_open", "posix_spawn", "system", "popen"}  # of os
 MODULES = {"time", "socket", "select", "selectors", "socketserver", "urllib", "http", "requests"}
 WAITING = {"sleep", "timeout", "timeout_at", "wait_for", "call_later", "call_at", "time"}
@@ -119,3 +139,59 @@ def test_processes_are_reached_through_backends_but_where_a_reason_is_given():
 )  # fmt: skip
 def test_what_starts_processes_past_the_backends_is_seen(source):
     assert list(past_the_backends(source))
+
+
+def past_the_disk(source):
+    """What changes files and folders by itself, in words."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.ImportFrom(module="os" | "shutil" | "sqlite3" as module, names=names):
+                yield from (each.name for each in names if each.name in CHANGING_OF[module])
+            case ast.Import(names):
+                yield from (each.name for each in names if each.name == "tempfile")
+            case ast.Attribute(value=ast.Name("os" | "shutil" | "sqlite3" as of), attr=name):
+                if name in CHANGING_OF[of]:
+                    yield f"{of}.{name}"
+            case ast.Call(ast.Attribute(ast.Name("os"), "open"), [_, *flags]):
+                if [ast.unparse(each) for each in flags] != ["os.O_RDONLY"]:
+                    yield "os.open"
+            case ast.Call(ast.Attribute(ast.Name("disk" | "fcntl"))):
+                pass
+            case ast.Call(ast.Name("open"), [_, ast.Constant(str(mode)), *_]) if set(mode) & set("wax+"):
+                yield f"open {mode}"
+            case ast.Call(ast.Attribute(attr="open"), [ast.Constant(str(mode)), *_]) if set(mode) & set(
+                "wax+"
+            ):
+                yield f".open {mode}"
+            case ast.Call(ast.Attribute(attr="replace"), [_], []):
+                yield ".replace"
+            case ast.Call(ast.Attribute(attr=name)) if name in CHANGING:
+                yield f".{name}"
+
+
+def test_the_disk_is_changed_through_its_seam_but_where_a_reason_is_given():
+    found = {
+        str(file.relative_to(RUNTIME)): sorted(set(past_the_disk(file.read_text())))
+        for file in RUNTIME.rglob("*.py")
+    }
+    past = {name for name, words in found.items() if words}
+    assert past == PAST_THE_DISK.keys(), {name: found[name] for name in past ^ PAST_THE_DISK.keys()}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "open(a, 'w')", "open(a, 'r+b')", "a.open('a')", "os.open(a, os.O_RDWR)", "from os import replace",
+        "os.link(a, b)", "a.replace(b)", "a.unlink()", "a.mkdir()", "a.write_text('')", "shutil.rmtree(a)",
+        "sqlite3.connect(a)", "import tempfile", "a.chmod(0)",
+    ],
+)  # fmt: skip
+def test_what_changes_the_disk_past_its_seam_is_seen(source):
+    assert list(past_the_disk(source))
+
+
+@pytest.mark.parametrize(
+    "source", ["open(a)", "open(a, 'rb')", "a.open()", "a.replace(b, c)", "replace(a, b=c)", "a.read_text()"]
+)
+def test_what_only_reads_is_not_taken_for_a_change(source):
+    assert not list(past_the_disk(source))

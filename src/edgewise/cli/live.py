@@ -81,7 +81,7 @@ def up(
     gateways answer this machine at addresses of their own.
     """
     from edgewise.cli import waiting
-    from edgewise.runtime import private
+    from edgewise.runtime import disk
     from edgewise.runtime.controller import graphs, models as models_of, nursery, plan, switching
     from edgewise.runtime.process.compiling import needed_by
     from edgewise.runtime.process.serving import Listen
@@ -90,7 +90,7 @@ def up(
     if models is not None and not models.is_dir():
         raise RunError(f"--models {models}: no such folder")
     records.refuse_others("--state", folder, "a live system")
-    private.check_folder(folder, plan.DATABASE)
+    disk.check_folder(folder, plan.DATABASE)
     loaded = load_changed(scenario, changes)
     runs = LIVE if loaded.topology.sites else LIVE[:2]  # all come through gateways, or run beside them
     apart = on_namespaces(on, host, otlp)

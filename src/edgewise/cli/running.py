@@ -259,8 +259,8 @@ def _read_text(folder: Path) -> str:
     """Write a scenario that reads text on frames with real networks, and its frames."""
     with extra("demo", READ_TEXT):
         from edgewise.demo import reading
-        from edgewise.runtime import private
-    private.make_folder(folder, DATABASE)
+        from edgewise.runtime import disk
+    disk.make_folder(folder, DATABASE)
     frames = []
     for i, signs in enumerate(reading.SIGNS):
         frames.append(folder / f"frame{i}.bmp")

@@ -24,7 +24,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.services import service_names
 from edgewise.model.topology import NodeChange
 from edgewise.model.work import DeferrableJob
-from edgewise.runtime import clock, http, private
+from edgewise.runtime import clock, disk, http
 from edgewise.runtime.clients.reaching import ask, operator, store_of
 from edgewise.runtime.clients.traffic import (
     FAILED,
@@ -92,7 +92,7 @@ def bring(state: Path, seed: int = 0, later_s: float = LATER_S) -> Brought:
     store.close()
     found, machine = measured("load", running, [*clients, bringing.controller], bringing.all())
     found.busy, found.waited = machine.busy, machine.waited
-    private.write_file(state / BROUGHT, msgspec.json.encode(found))
+    disk.write_file(state / BROUGHT, msgspec.json.encode(found))
     return found
 
 

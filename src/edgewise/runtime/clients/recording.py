@@ -20,7 +20,7 @@ from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.model.services import service_names
 from edgewise.model.values import most_of
 from edgewise.model.work import INFERENCE, DeferrableJob
-from edgewise.runtime import clock, private
+from edgewise.runtime import clock, disk
 from edgewise.runtime.clients.reaching import store_of
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic, at_sites, measured, zeros
 from edgewise.runtime.controller.jobs import SLOT_S
@@ -108,7 +108,7 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
         f"models, {len(seen.pipelines)} pipelines and {len(jobs)} jobs recorded live.",
         "window_s": min(live.window_s, duration_s),
     }  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    disk.make_all(folder)
     if rows:
         names = _names(rows)
         data["streams"] = _streams(live, rows, names, duration_s)
@@ -139,8 +139,8 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     if seen.faults:
         _write(folder / FAULTS, Fault._fields, seen.faults)
     if (state / BROUGHT).is_file():
-        private.write_file(folder / BROUGHT, (state / BROUGHT).read_bytes())
-    private.write_file(folder / SCENARIO, dump_scenario(parse_scenario(data, "recording")))
+        disk.write_file(folder / BROUGHT, (state / BROUGHT).read_bytes())
+    disk.write_file(folder / SCENARIO, dump_scenario(parse_scenario(data, "recording")))
     kinds: dict[str, Sized] = {
         "streams": rows, "requests": requests, "queries": seen.queries, "pipelines": seen.pipelines,
         "jobs": jobs, "faults": seen.faults,
@@ -282,7 +282,7 @@ def _stream_lines(
 
 
 def _write(path: Path, columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
-    with private.open_file(path, "w", newline="") as file:
+    with disk.open_file(path, "w", newline="") as file:
         csv.writer(file).writerows([columns, *lines])
 
 

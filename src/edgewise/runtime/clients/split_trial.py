@@ -8,7 +8,6 @@ What comes back is compared with the whole network in ONNX Runtime, and the time
 import asyncio
 import contextlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from edgewise.errors import ProfileError, ProtocolError, RunError
 from edgewise.model.scenario import Scenario, parse_scenario
 from edgewise.policies.split import Contraction, predicted_s, split_policy
 from edgewise.profiling.dags import cut
-from edgewise.runtime import http
+from edgewise.runtime import disk, http
 from edgewise.runtime.clients.reaching import ask
 from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.gateway.split import program_of
@@ -132,7 +131,7 @@ def try_split(
         about = replace(about, policy=policy)
         write_about(home, about)
         state = folder / re.sub(r"[^\w.-]+", "-", policy).strip("-")  # a policy may be named by its file
-        shutil.rmtree(state, ignore_errors=True)
+        disk.remove_folder(state)
         answers = asyncio.run(_measured(state, folder, setting, gaps_s, inputs))
         found.append(_judged(about, setting.servers, answers[WARM:], expected))
     return found

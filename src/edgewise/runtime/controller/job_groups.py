@@ -11,7 +11,7 @@ import os
 import time
 from pathlib import Path
 
-from edgewise.runtime import clock, private
+from edgewise.runtime import clock, disk
 
 NOTE = "group"  # file in a job's folder with the path of its group
 PERIOD_US = 100_000
@@ -25,7 +25,7 @@ def make_group(place: Path, cores: float, memory_bytes: float) -> Path | None:
         group.mkdir(exist_ok=True)
     except OSError:
         return None
-    private.write_file(place / NOTE, str(group))
+    disk.write_file(place / NOTE, str(group))
     write_control(group, "cpu.max", f"{int(cores * PERIOD_US)} {PERIOD_US}")
     write_control(group, "cpu.idle", "1")
     if memory_bytes:

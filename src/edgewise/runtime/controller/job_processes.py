@@ -9,7 +9,6 @@ import fcntl
 import json
 import math
 import os
-import shutil
 import signal
 import sys
 from enum import Enum
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edgewise.errors import RunError
-from edgewise.runtime import private
+from edgewise.runtime import disk
 from edgewise.runtime.controller import job_runner
 from edgewise.runtime.controller.job_groups import group_of, make_group, remove_group, write_control
 from edgewise.runtime.controller.job_runner import ENDED, STARTED
@@ -67,7 +66,7 @@ class JobProcesses:
     def remove(self, number: int) -> None:
         """Remove the files of a job that has ended, of all its attempts."""
         for place in (self.folder / str(number), *self.folder.glob(f"{number}.*")):
-            shutil.rmtree(place, ignore_errors=True)
+            disk.remove_folder(place)
 
     def start(self, process: Job) -> str:
         """Start a runner, which starts the command if nobody ever did; may be called again.
@@ -102,7 +101,7 @@ class JobProcesses:
     def _runner(self, job: Job) -> Program:
         place = self.folder / job.run
         for made in (self.folder, place, self.output(job.id).parent):
-            made.mkdir(exist_ok=True, mode=0o700)
+            disk.make_inside(made)
         cores = math.ceil(job.cores)
         settings = {
             "command": job.command,
@@ -153,12 +152,12 @@ class JobProcesses:
         """
         place = self.folder / run
         for made in (self.folder, place):
-            made.mkdir(exist_ok=True, mode=0o700)
+            disk.make_inside(made)
         fresh = place / f"{NEVER}.{os.getpid()}"
-        private.write_file(fresh, NEVER)
+        disk.write_file(fresh, NEVER)
         with contextlib.suppress(FileExistsError):
-            os.link(fresh, place / STARTED)
-        fresh.unlink()
+            disk.link(fresh, place / STARTED)
+        disk.remove(fresh)
         return (place / STARTED).read_text() == NEVER
 
     def suspend(self, run: str) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from edgewise.errors import EdgewiseError, RunError
-from edgewise.runtime import clock, private
+from edgewise.runtime import clock, disk
 from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.controller import controller
 from edgewise.runtime.controller.plan import DATABASE
@@ -199,7 +199,7 @@ class Asking:
 
 def _fork(folder: Path, name: str, be: Callable[[], None], pair: socket.socket | None) -> int:
     """Fork a process in its own session that is `be` and logs to its file."""
-    log = private.open_file(log_file(folder, name), "ab")
+    log = disk.open_file(log_file(folder, name), "ab")
     before = signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)  # kept until it listens for them
     number = os.fork()
     if number:
@@ -268,7 +268,7 @@ def end_without_controller(folder: Path, force: bool = False) -> None:
 
 def _lock(folder: Path) -> IO[str] | None:
     """A nursery's lock, None when another one has it; a fork does not inherit it."""
-    lock = private.open_file(folder / LOCK, "a")
+    lock = disk.open_file(folder / LOCK, "a")
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -20,7 +20,7 @@ from edgewise.model.pools import decided_on
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, first_replicas, served_by_workers, services_of
 from edgewise.model.topology import Variant, Worker, have_room
-from edgewise.runtime import private
+from edgewise.runtime import disk
 from edgewise.runtime.apart import BEGIN_S, load
 from edgewise.runtime.controller.graphs import cut_graphs, served_graphs, with_servers
 from edgewise.runtime.controller.known import Known, core_of
@@ -218,7 +218,7 @@ def _copy_tls(where: Listen, folder: Path) -> str | None:
     certificate, key = (file.read_bytes() for file in where.pair)
     digest = hashlib.sha256(certificate + key).hexdigest()[:16]
     for file, content in zip(tls_files(folder, digest), (certificate, key), strict=True):
-        private.write_file(file, content)
+        disk.write_file(file, content)
     return digest
 
 

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from edgewise.errors import EdgewiseError, RunError
-from edgewise.runtime import clock, private
+from edgewise.runtime import clock, disk
 from edgewise.runtime.controller.health import LOADING_S
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.process.lifecycle import Lifecycle
@@ -112,9 +112,7 @@ def undo(store: Store, before: Mapping[str, Any]) -> None:
 
 def write_scenario(store: Store, text: str) -> None:
     """Write the scenario for all processes to read; at once, as a running system reads it."""
-    fresh = store.file.parent / f"{SCENARIO}.new"
-    private.write_file(fresh, text)
-    fresh.replace(store.file.parent / SCENARIO)
+    disk.write_whole(store.file.parent / SCENARIO, text)
 
 
 def beside(process: Process, rows: Mapping[str, Running]) -> Process:
@@ -177,7 +175,7 @@ class Rolling:
             if not self.processes.alive(handle):
                 with suppress(StoreError):
                     self.store.forget_retired(handle)
-                place_file(self.store.file.parent, port).unlink(missing_ok=True)  # nobody takes it again
+                disk.remove(place_file(self.store.file.parent, port))  # nobody takes it again
             elif self.ending.is_set() or (since_s is not None and clock.unix_s() - since_s > SETTLE_S):
                 self.processes.end(handle)
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-from edgewise.runtime import clock
+from edgewise.runtime import clock, disk
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.store import Store
 from edgewise.runtime.watch.logs import SaidOnce, begin_anew
@@ -50,6 +50,6 @@ def shorten(folder: Path, now_s: float, log_bytes: int = LOG_BYTES, output_bytes
         begin_anew(file, log_bytes, LOGS)
     for file in (folder / "logs").glob("*.log*"):
         if now_s - file.stat().st_mtime > OLDEST_S:
-            file.unlink()
+            disk.remove(file)
     for file in (folder / "jobs").glob("*/output"):
         begin_anew(file, output_bytes, OUTPUTS)

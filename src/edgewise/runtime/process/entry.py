@@ -26,7 +26,7 @@ from edgewise.model.pools import pool_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.model.topology import CPU, Profile
-from edgewise.runtime import clock, http
+from edgewise.runtime import clock, disk, http
 from edgewise.runtime.apart import load
 from edgewise.runtime.controller import jobs
 from edgewise.runtime.controller.graphs import with_servers
@@ -115,7 +115,7 @@ def take_place(folder: Path, port: int) -> IO[str]:
     Returns:
         the open lock file: whoever has it holds the place.
     """
-    place = os.fdopen(os.open(place_file(folder, port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+    place = disk.open_in_place(place_file(folder, port))
     while True:
         try:
             fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from edgewise.runtime import private
+from edgewise.runtime import disk
 
 Child = subprocess.Popen[bytes]  # the streams of a program that was started here, and how it has ended
 
@@ -63,7 +63,7 @@ class ThisMachine:
         with contextlib.ExitStack() as opened:
             output: IO[bytes] | None = None
             if program.output is not None:
-                output = opened.enter_context(private.open_file(program.output, "ab"))
+                output = opened.enter_context(disk.open_file(program.output, "ab"))
             child = subprocess.Popen(
                 program.command, cwd=program.folder, stdin=stdin, start_new_session=True,
                 stdout=subprocess.PIPE if output is None else output,

@@ -3,17 +3,17 @@
 import contextlib
 from pathlib import Path
 
+from edgewise.runtime import disk
+
 
 def log_file(folder: Path, name: str) -> Path:
     """Where a process writes its log."""
-    (folder / "logs").mkdir(exist_ok=True, mode=0o700)
-    return folder / "logs" / f"{name}.log"
+    return disk.make_inside(folder / "logs") / f"{name}.log"
 
 
 def place_file(folder: Path, port: int) -> Path:
     """What the process of a port holds locked while it lives."""
-    (folder / "places").mkdir(exist_ok=True, mode=0o700)
-    return folder / "places" / str(port)
+    return disk.make_inside(folder / "places") / str(port)
 
 
 def holders(folder: Path) -> dict[int, int]:

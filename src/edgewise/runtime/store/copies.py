@@ -1,13 +1,12 @@
 """Copies of a SQLite file that others write to: kept, checked, and put in its place where it is damaged."""
 
 import os
-import shutil
 import sqlite3
 import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-from edgewise.runtime import clock
+from edgewise.runtime import clock, disk
 from edgewise.runtime.store.database import COPY, INDEX, LOG, StoreError, copy_of, help_with, telling, to_read
 
 LONGEST_S = 3600.0  # that a copy takes
@@ -36,16 +35,17 @@ def keep_copy(file: Path) -> None:
     _remove_unfinished(file)
     fresh = file.with_name(f"{file.name}{COPY}.{os.getpid()}.new")  # `up` and a controller may both be at it
     try:
-        os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        with telling(file), closing(to_read(file)) as source, closing(sqlite3.connect(fresh)) as target:
+        disk.make_file(fresh)
+        with telling(file), closing(to_read(file)) as source, closing(disk.connect(fresh)) as target:
+            disk.changing("write", fresh)
             source.backup(target)
             target.execute("PRAGMA journal_mode = DELETE")  # one file
             _check(target, file)
-        fresh.replace(copy_of(file))
+        disk.move(fresh, copy_of(file))
     except OSError as error:
         raise StoreError(f"state {file}: cannot be copied: {error}; make room on its disk") from error
     finally:
-        fresh.unlink(missing_ok=True)
+        disk.remove(fresh)
 
 
 def _remove_unfinished(file: Path) -> None:
@@ -54,7 +54,7 @@ def _remove_unfinished(file: Path) -> None:
         with suppress(FileNotFoundError):  # another process removes them, too
             mine = left.name.split(".")[-2] == str(os.getpid())
             if mine or clock.unix_s() - left.stat().st_mtime > LONGEST_S:
-                left.unlink()
+                disk.remove(left)
 
 
 def check_whole(file: Path) -> None:
@@ -95,9 +95,6 @@ def restore(file: Path) -> Path:
     for part in ("", LOG, INDEX):
         old = Path(f"{file}{part}")
         if old.exists():
-            old.rename(f"{aside}{part}")
-    fresh = file.with_name(f"{file.name}.new")
-    os.close(os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
-    shutil.copyfile(copy, fresh)
-    fresh.replace(file)
+            disk.move(old, Path(f"{aside}{part}"))
+    disk.write_whole(file, copy.read_bytes())
     return aside

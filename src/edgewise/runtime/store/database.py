@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from edgewise.errors import RunError
-from edgewise.runtime import clock, private
+from edgewise.runtime import clock, disk
 
 T = TypeVar("T")
 WAL_BYTES = 16 * 2**20  # what is left of the write-ahead log after a checkpoint
@@ -63,7 +63,7 @@ def connect(file: Path) -> sqlite3.Connection:
     """
     check_log(file)
     with telling(file):
-        made = sqlite3.connect(file, timeout=WAIT_S, isolation_level=None)
+        made = disk.connect(file, timeout=WAIT_S, isolation_level=None)
         if not file.is_file() or file.stat().st_size == 0:
             made.execute("PRAGMA auto_vacuum = INCREMENTAL")  # it can shrink; a damaged one is not touched
         made.execute("PRAGMA journal_mode = WAL")
@@ -132,12 +132,19 @@ class Database:
     def run(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Carry out a statement that changes something."""
         with self._telling():
+            self._changing()
             return self._db.execute(statement, values)
 
     def run_for_each(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         """Carry out a statement once for the values of each row."""
         with self._telling():
+            self._changing()
             self._db.executemany(statement, rows)
+
+    def _changing(self) -> None:
+        """What is a part of a transaction changes the file with that."""
+        if not self._db.in_transaction:
+            disk.changing("write", self.file)
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         """What a query finds."""
@@ -202,6 +209,7 @@ class Database:
         with self._telling(), self._db:
             self._db.execute("BEGIN IMMEDIATE")
             yield
+            disk.changing("write", self.file)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -234,9 +242,9 @@ class Database:
     def _make_private(self) -> bool:
         """Before SQLite opens the file: its logs, which hold what it holds, get the rights that it has."""
         known, file = self.file.exists(), self.file
-        open_folder = private.make_folder(file.parent, file.name)
+        open_folder = disk.make_folder(file.parent, file.name)
         logs = [log for end in (LOG, INDEX) if (log := beside(file, end)).exists()]
-        open_files = [private.make_file(each) for each in (file, *logs)]
+        open_files = [disk.make_file(each) for each in (file, *logs)]
         return known and (open_folder or any(open_files))
 
 
@@ -245,7 +253,7 @@ def to_read(file: Path) -> sqlite3.Connection:
     check_log(file)
     with telling(file):
         uri = f"{file.resolve().as_uri()}?mode=ro"
-        return sqlite3.connect(uri, uri=True, timeout=WAIT_S, isolation_level=None)
+        return disk.connect(uri, uri=True, timeout=WAIT_S, isolation_level=None)
 
 
 def check_log(file: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from edgewise.errors import EdgewiseError
-from edgewise.runtime import private
+from edgewise.runtime import disk
 from edgewise.runtime.process.places import log_file
 
 _STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
@@ -78,8 +78,8 @@ def begin_anew(file: Path, most_bytes: int, kept: int) -> bool:
     names = [file, *(file.with_name(f"{file.name}.{k}") for k in range(1, kept))]
     for older, newer in zip(names[:1:-1], names[-2:0:-1], strict=True):
         if newer.exists():
-            newer.replace(older)
-    with file.open("r+b") as source, private.open_file(names[1], "wb") as target:
+            disk.move(newer, older)
+    with disk.open_file(file, "r+b") as source, disk.open_file(names[1], "wb") as target:
         os.fchmod(target.fileno(), os.fstat(source.fileno()).st_mode & 0o777)
         source.seek(max(size - most_bytes, 0))
         shutil.copyfileobj(source, target, 2**20)
@@ -132,7 +132,7 @@ def fault(folder: Path, name: str, error: Exception) -> str:
     file = log_file(folder, f"{name}.crash")
     where = f"what helps to mend it is in {file}: report it with that"
     try:
-        with private.open_file(file, "a") as details:
+        with disk.open_file(file, "a") as details:
             details.write(
                 f"{time.strftime('%Y-%m-%d %H:%M:%S')} {''.join(traceback.format_exception(error))}\n"
             )
