@@ -1,6 +1,7 @@
 """What pages of the documentation take for granted that their reader has: files beside their commands."""
 
 import gzip
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,9 +47,17 @@ def network(folder: Path) -> None:
     onnx.save(helper.make_model(made, opset_imports=[opset], ir_version=9), folder / "my-model.onnx")
 
 
+def town(folder: Path) -> None:
+    """The network in RayCloudSim's format, where the page has it."""
+    file = "tests/studies/raycloudsim/town.json"
+    (folder / file).parent.mkdir(parents=True)
+    shutil.copy(ROOT / file, folder / file)
+
+
 FILES: dict[str, Callable[[Path], None]] = {
     "benchmark.md": own_policies,
     "howto/traffic.md": access_log,
+    "pipelines.md": town,
     "profiling.md": network,
 }
 """By page, what lays them into the folder in which its commands run."""

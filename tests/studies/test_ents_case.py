@@ -8,7 +8,19 @@ import pytest
 from edgewise.core.keyed import Key
 from edgewise.core.place import arrays_of, throughput
 from edgewise.policies.place.baselines import Otfs
-from edgewise_studies.papers.ents import AT_ONCE, FigurePoint, make, outcomes_of, setting, small_case
+from edgewise_studies.papers.ents import (
+    AT_ONCE,
+    LEAST_FPS,
+    FigurePoint,
+    against,
+    make,
+    median_more,
+    outcomes_of,
+    setting,
+    small_case,
+    world,
+)
+from edgewise_studies.run import find
 from streaming_example import edge_network, streaming_jobs, view_of
 
 
@@ -46,3 +58,33 @@ def test_otfa_lets_nothing_wait_that_fits():
     point = FigurePoint(30, 1, 20)
     found = outcomes_of(point, 0, ("otfa", "otfs"))
     assert found["otfa"].waiting_s == 0.0 < found["otfs"].waiting_s
+
+
+def test_as_live_tasks_share_cores_and_flows_leave_a_part_of_links():
+    point = FigurePoint(20, 1, 12)
+    alone, live = (outcomes_of(each, 1, ["otfa"])["otfa"] for each in (point, point._replace(live=True)))
+    assert world(point, 1)[0].cores is None and world(point._replace(live=True), 1)[0].cores.min() >= 1
+    assert 0 < live.fps < alone.fps
+
+
+def test_claims_say_in_which_world_they_are_measured():
+    what = find("ents")
+    assert {what.setting_of(id) for id in what.claims if id.startswith("live-")} == {"as live"}
+    assert {what.setting_of(id) for id in what.claims if not id.startswith("live-")} == {"published"}
+    assert {id for id in what.claims if what.method(id) == "edgewise"} == {
+        id for id in what.claims if "joint" in id
+    }
+
+
+def measured_by_hand(fps, medians):
+    fields = {"fps": fps, "median_fps": medians, "waiting_s": fps, "unserved": fps}
+    return {name: {each: np.array(v) for each, v in of.items()} for name, of in fields.items()}
+
+
+def test_medians_are_compared_by_their_difference_and_a_mean_of_nothing_gives_a_ratio():
+    outcomes = measured_by_hand(
+        {"otfa": [1.0, 2.0], "lr": [0.0, 0.0]}, {"otfa": [0.5, 0.7], "lr": [0.1, 0.2]}
+    )
+    assert median_more(outcomes, "otfa", "lr").estimate == pytest.approx(0.45)
+    found = against(outcomes, "otfa", "lr")
+    assert found.estimate == pytest.approx(np.sqrt(1.0 * 2.0) / LEAST_FPS - 1)

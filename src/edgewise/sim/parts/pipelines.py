@@ -16,6 +16,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.place import (
+    PUBLISHED,
     MovePipeline,
     PipelineEnded,
     PipelineSubmitted,
@@ -25,6 +26,7 @@ from edgewise.core.place import (
     PlacementDue,
     PlacementPolicy,
     ReroutePipeline,
+    Reserving,
     StartPipeline,
     StopPipeline,
     arrays_of,
@@ -44,6 +46,7 @@ def simulate_streaming(
     policy: PlacementPolicy,
     seed: int = 0,
     migration_s: float = 2.0,
+    reserving: Reserving = PUBLISHED,
 ) -> PipelineRun:
     """Run pipelines under a policy until none is left that can still make progress.
 
@@ -53,11 +56,13 @@ def simulate_streaming(
         policy: is reset first.
         seed: of the policy's own draws.
         migration_s: a pipeline whose tasks move stands still for so long.
+        reserving: what flows may have of links.
     Raises:
         CapacityError: the policy exceeds a node or a link.
         PolicyError: it places a pipeline that neither waits nor runs.
     """
-    run = PipelineWorld(pipelines, PlaceCore(network, policy, seed), migration_s)
+    core = PlaceCore(network, policy, seed, reserving=reserving)
+    run = PipelineWorld(pipelines, core, migration_s)
     while run.advance():
         run.decide()
     return run.outcome()
