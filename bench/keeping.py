@@ -31,7 +31,7 @@ from bench.left_out import scenario
 from edgewise.runtime import http
 from edgewise.runtime.controller.plan import Emulation, prepare
 from edgewise.runtime.clients.reaching import ask
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 folder, said = Path(tempfile.mkdtemp()) / "live", scenario().spec.model_dump(mode="json", exclude_none=True)
 for variant in said["catalog"]["variants"]:
     variant["capacity_qps"], variant["profile"]["fixed_s"] = 1e5, 1e-6  # there is room for the stream

@@ -35,7 +35,8 @@ import numpy as np
 
 from bench import machine
 from bench.load import cpu_s, load
-from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.model.parsing import parse_scenario
+from edgewise.model.scenario import Scenario
 from edgewise.profiling.graphs import write
 from edgewise.profiling.quiet import Watch
 from edgewise.runtime import http

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from edgewise.model.scenario import ServerGroup
+from edgewise.model.graphs import ServerGroup
 from edgewise.policies.split import QueryClass, build_program, contract, optimise
 from edgewise.policies.split.layout import joined, layout_program
 from edgewise.policies.split.layout_optimum import optimise_layout, renew_layout

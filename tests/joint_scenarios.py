@@ -15,8 +15,8 @@ from edgewise.core.ledger import NodeLedger
 from edgewise.core.orchestrate import ReplicaPolicy
 from edgewise.core.orchestrate.core import OrchestrateCore, orchestrating
 from edgewise.core.plane import Plane
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.pools import of_services
-from edgewise.model.scenario import parse_scenario
 from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob, Stream
 from edgewise.report.schema import WORK

@@ -3,7 +3,8 @@
 from typing import Any
 
 import edgewise as ew
-from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.model.parsing import parse_scenario
+from edgewise.model.scenario import Scenario
 
 QPS, BYTES = 5.0, 50e3
 

@@ -20,8 +20,9 @@ from edgewise.model.build import build_catalog
 from edgewise.model.grammar.places import CatalogSpec
 from edgewise.model.grammar.scenario import Backbone, Library, ScenarioSpec
 from edgewise.model.grammar.services import ApplicationSpec, ApplicationsSpec
+from edgewise.model.parsing import check_scenario, parse_scenario, set_paths
 from edgewise.model.problems import explain, listed, shown
-from edgewise.model.scenario import Scenario, check_scenario, parse_scenario, set_paths
+from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Catalog
 
 _SHIPPED = files("edgewise") / "data" / "scenarios"

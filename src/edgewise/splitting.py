@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgewise.errors import EdgewiseError, ProfileError
 from edgewise.model.grammar.pipelines import GraphSpec
-from edgewise.model.scenario import Scenario, graph_of
+from edgewise.model.graphs import graph_of
+from edgewise.model.scenario import Scenario
 from edgewise.policies.split import Contraction, QueryClass, SplitProgram, contract, limit_branches
 from edgewise.policies.split.layout import LayoutProgram, program_of
 

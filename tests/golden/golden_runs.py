@@ -15,8 +15,8 @@ import numpy as np
 import edgewise as ew
 from edgewise import config, policies
 from edgewise.api import replay
+from edgewise.model.graphs import ServerGroup
 from edgewise.model.pipelines import network_of
-from edgewise.model.scenario import ServerGroup
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.orchestrate.shadow import GreedyShadow
 from edgewise.policies.requests.gsp import ShadowDispatch

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.runtime import http
 from edgewise.runtime.clients.reaching import ask, operator
 from edgewise.runtime.controller.plan import prepare

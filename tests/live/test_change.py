@@ -10,7 +10,7 @@ from command_line import edgewise
 from running_system import infer_until, open_stream, small_scenario, started
 
 from edgewise.config import dump_scenario
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.runtime.controller.nursery import is_running
 from edgewise.runtime.controller.plan import DATABASE, Emulation, prepare
 from edgewise.runtime.controller.rolling import read_change

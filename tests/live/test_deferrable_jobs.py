@@ -30,7 +30,7 @@ from edgewise.core.defer.core import DeferCore
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.plane import Plane
 from edgewise.errors import PolicyError, ProtocolError
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.topology import Resources
 from edgewise.policies import registry
 from edgewise.policies.defer import ScoreDeferral

@@ -8,7 +8,7 @@ import signal
 import pytest
 from running_system import System, infer_until, open_stream, small_scenario
 
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.runtime.clients.reaching import ask, client_to
 from waiting import becomes, pace
 

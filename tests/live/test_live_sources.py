@@ -13,7 +13,7 @@ from running_system import small_scenario
 
 import edgewise as ew
 from edgewise.config import dump_scenario
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from waiting import wait_until
 
 pytestmark = pytest.mark.live

@@ -17,8 +17,8 @@ pytest.importorskip("httptools", reason="the extra `live` is not installed")
 from running_system import small_scenario
 
 from edgewise.config import dump_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.pipelines import Pipeline
-from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.controller import pipelines as live_pipelines
 from edgewise.runtime.controller.live_plane import LivePlane

@@ -15,7 +15,7 @@ from running_system import small_scenario, started
 from edgewise.config import dump_scenario
 from edgewise.core.world import World
 from edgewise.errors import RunError
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.runtime.clients.reaching import ask
 from edgewise.runtime.gateway.forwarding import Ways
 from edgewise.runtime.protocol.messages import WORKER, InferRequest, encode_request

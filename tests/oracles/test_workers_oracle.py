@@ -13,7 +13,7 @@ from naive_workers import NaiveWorkers
 from edgewise import policies
 from edgewise.core.dispatch.state import ELSEWHERE
 from edgewise.core.keyed import uniform
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.sim.links.wires import Wires
 from edgewise.sim.slots import replica_state
 from edgewise.sim.streams.guests import Guests

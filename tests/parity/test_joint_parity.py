@@ -25,7 +25,7 @@ from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.orchestrate.events import EndReplica, FrameBegan, StartReplica
 from edgewise.core.plane import NodesChanged, Plane
 from edgewise.core.world import World
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.services import services_of
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane

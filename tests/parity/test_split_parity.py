@@ -13,7 +13,7 @@ from edgewise.config import load_scenario
 from edgewise.core.split.core import PlanMade, QueryArrived, QueryLost, ServersTold, SplitCore
 from edgewise.core.world import World
 from edgewise.model.grammar.scenario import BudgetsSpec, TelemetrySpec
-from edgewise.model.scenario import ServerGroup
+from edgewise.model.graphs import ServerGroup
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import QueryClass, build_program, contract
 from edgewise.policies.split.layout import joined, layout_program

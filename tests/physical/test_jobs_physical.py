@@ -19,7 +19,7 @@ from edgewise.core.defer import (
     StartJob,
 )
 from edgewise.core.defer.core import DeferCore
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.runtime import clock
 from edgewise.runtime.controller.job_processes import JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs

@@ -24,7 +24,7 @@ from edgewise.core.place import (
     StopPipeline,
 )
 from edgewise.core.place.core import PlaceCore
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.runtime import clock
 from edgewise.runtime.controller import pipelines as live_pipelines
 from edgewise.runtime.controller.live_plane import LivePlane

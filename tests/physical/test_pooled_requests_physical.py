@@ -18,8 +18,8 @@ from virtual import played
 from edgewise.core.dispatch.events import ReplicaChanged, ReplicaTold, Send
 from edgewise.core.orchestrate.events import StreamsCounted
 from edgewise.core.world import World
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.pools import pool_of
-from edgewise.model.scenario import parse_scenario
 from edgewise.model.services import services_of
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.gateway.demand import Demand

@@ -14,8 +14,8 @@ from virtual import played
 
 from edgewise.core.orchestrate.events import FrameBegan, StreamsCounted
 from edgewise.core.world import World
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.pools import pool_of
-from edgewise.model.scenario import parse_scenario
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.gateway.demand import Demand
 from edgewise.runtime.store.steady import SteadyStore

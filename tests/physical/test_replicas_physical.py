@@ -15,7 +15,7 @@ from virtual import BEGAN_UNIX_S, played
 from edgewise.core.orchestrate.core import OrchestrateCore
 from edgewise.core.orchestrate.events import FrameBegan, RequestsCounted, StartReplica
 from edgewise.core.world import World
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.services import services_of
 from edgewise.runtime import http
 from edgewise.runtime.controller.controller import Controller

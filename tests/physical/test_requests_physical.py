@@ -24,7 +24,7 @@ from edgewise.core.dispatch.events import (
 )
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.world import World
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
 from edgewise.runtime import http

@@ -133,7 +133,7 @@ def test_no_policy_can_see_the_future(scenario, policy, cut_s):
 
 
 def test_telemetry_arrives_late_by_its_lag(scenario):
-    from edgewise.model.scenario import parse_scenario
+    from edgewise.model.parsing import parse_scenario
 
     data = scenario.spec.model_dump(exclude_none=True)
     data["telemetry"] = {"period_s": 2.0, "lag_s": 1.5}

@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import given, settings, strategies as st
 
 from edgewise.core.keyed import Purpose, uniform
-from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.model.parsing import parse_scenario
+from edgewise.model.scenario import Scenario
 from edgewise.model.work import Stream
 from edgewise.runtime.clients.traffic import send_times_s
 from edgewise.workloads.generate import generate_streams

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from edgewise.core.place import arrays_of
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.pipelines import Network, Pipeline, network_of, pipeline_of
-from edgewise.model.scenario import parse_scenario
 from edgewise.workloads.pipeline_profiler import TaskProfile, profiled
 from edgewise_studies.papers.ents import E1, E2, E4, E6, FigurePoint, world
 

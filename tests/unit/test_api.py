@@ -136,7 +136,7 @@ def test_errors_have_one_root():
 
 
 def test_a_run_without_any_query_is_no_crash():
-    from edgewise.model.scenario import parse_scenario
+    from edgewise.model.parsing import parse_scenario
 
     data = ew.load_scenario("tiny").spec.model_dump(exclude_none=True)
     data["streams"]["arrivals"] = {"clients_per_min": 1e-6}

@@ -13,7 +13,7 @@ from rich.markup import escape
 from edgewise.cli.commands import verbs
 from edgewise.cli.output import check_file, out
 from edgewise.errors import RunError
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 
 app = verbs()
 

@@ -16,7 +16,8 @@ import numpy as np
 from edgewise.config import load_scenario
 from edgewise.core.keyed import Purpose, uniform
 from edgewise.demo.reading import model_file, picture, scene
-from edgewise.model.scenario import Application, Scenario, parse_scenario
+from edgewise.model.parsing import parse_scenario
+from edgewise.model.scenario import Application, Scenario
 from edgewise.model.work import Stream
 from edgewise.runtime.protocol.messages import InferRequest
 from edgewise.runtime.worker.onnx_model import OnnxModel

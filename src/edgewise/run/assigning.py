@@ -9,8 +9,9 @@ from typing import Any
 
 from edgewise import policies
 from edgewise.errors import PolicyError
+from edgewise.model.graphs import server_groups
 from edgewise.model.left_out import not_run
-from edgewise.model.scenario import Scenario, server_groups
+from edgewise.model.scenario import Scenario
 from edgewise.model.services import answers_left_out
 from edgewise.model.ways import unused_cables
 from edgewise.policies import Policy as Policy

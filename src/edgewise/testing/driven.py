@@ -13,8 +13,8 @@ from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
 from edgewise.core.orchestrate import HOLD, Requests, hosts
 from edgewise.errors import PolicyError
+from edgewise.model.graphs import ServerGroup
 from edgewise.model.pipelines import network_of
-from edgewise.model.scenario import ServerGroup
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.registry import METHODS, load
 from edgewise.policies.split import QueryClass, build_program

@@ -27,7 +27,8 @@ from edgewise.core.dispatch.views import REASONS, Decisions, DispatchView, Items
 from edgewise.core.hooks import Ticks
 from edgewise.core.keyed import Key
 from edgewise.core.world import World
-from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.model.parsing import parse_scenario
+from edgewise.model.scenario import Scenario
 from edgewise.model.topology import (
     Cable,
     Catalog,

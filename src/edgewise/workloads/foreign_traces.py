@@ -25,8 +25,9 @@ from edgewise.config import dump_scenario
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.scenario import NEEDS
 from edgewise.model.grammar.services import ServiceSpec
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.problems import nearest
-from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.model.scenario import Scenario
 from edgewise.workloads.foreign import Query, Rate, TrafficFile
 from edgewise.workloads.generate import REQUIRED, SHORTEST_S
 from edgewise.workloads.services import COLUMNS as REQUEST_COLUMNS

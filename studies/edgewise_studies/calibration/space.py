@@ -13,7 +13,8 @@ import numpy as np
 from edgewise.arrays import Floats
 from edgewise.core.keyed import Key
 from edgewise.errors import EdgewiseError
-from edgewise.model.scenario import Application, Scenario, parse_scenario
+from edgewise.model.parsing import parse_scenario
+from edgewise.model.scenario import Application, Scenario
 from edgewise.model.topology import Variant
 from edgewise.workloads.generate import queries_per_client
 from edgewise_studies.twins import as_published

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from edgewise.cli import app
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.errors import EdgewiseError, ScenarioError
-from edgewise.model.scenario import graph_of, parse_scenario
+from edgewise.model.graphs import graph_of
+from edgewise.model.parsing import parse_scenario
 from edgewise.policies.split import QueryClass, build_program, contract
 from edgewise.policies.split.layout import program_of
 

@@ -19,7 +19,7 @@ from edgewise.core.split.core import (
     SplitCore,
 )
 from edgewise.errors import PolicyError
-from edgewise.model.scenario import ServerGroup
+from edgewise.model.graphs import ServerGroup
 from edgewise.policies import load
 from edgewise.policies.split import QueryClass, build_program, optimise
 from edgewise.policies.split.layout import joined, layout_program

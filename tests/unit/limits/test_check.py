@@ -11,7 +11,7 @@ from edgewise import config
 from edgewise.limits.balance import Options, balanced
 from edgewise.limits.checked import Checked
 from edgewise.limits.requests import requests_of
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.workloads.services import PROFILED, simulated_services
 from in_process import edgewise
 from limits_worlds import FEW_WORKERS, FULL_BOXES, FULL_LINK, NO_TIME, NO_VARIANT, scenario, world, written

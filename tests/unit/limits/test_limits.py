@@ -10,7 +10,7 @@ import edgewise as ew
 from edgewise import sweeps
 from edgewise.limits.checked import Checked
 from edgewise.limits.words import Limit, in_words
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.sweeps.limited import deciding
 from in_process import edgewise
 from limits_worlds import FEW_WORKERS, FULL_BOXES, FULL_LINK, NO_TIME, NO_VARIANT, scenario, world, written

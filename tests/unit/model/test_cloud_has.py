@@ -11,7 +11,8 @@ from edgewise.config import load_scenario
 from edgewise.errors import ScenarioError
 from edgewise.limits.checked import Checked
 from edgewise.model.orchestration import System
-from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.model.parsing import parse_scenario
+from edgewise.model.scenario import Scenario
 from edgewise.model.services import services_of
 from edgewise.workloads.services import simulated_services
 

@@ -8,7 +8,8 @@ import pytest
 from edgewise.config import load_scenario
 from edgewise.errors import ScenarioError
 from edgewise.model.kinds import kinds, meant, names_of
-from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.model.parsing import parse_scenario
+from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Cluster, LinkChange, NodeChange
 
 DATA: dict[str, Any] = {

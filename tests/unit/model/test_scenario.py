@@ -18,7 +18,8 @@ from edgewise.config import (
 )
 from edgewise.core.world import World
 from edgewise.errors import ScenarioError
-from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.model.parsing import parse_scenario
+from edgewise.model.scenario import Scenario
 from edgewise.model.topology import LinkChange, NodeChange
 from edgewise.model.values import BOUNDS, most_of
 

@@ -12,7 +12,8 @@ from edgewise.core.world import World
 from edgewise.errors import ScenarioError
 from edgewise.model.deploy import fill
 from edgewise.model.grammar.scenario import Backbone
-from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.model.parsing import parse_scenario
+from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Node, Resources, Way, WayTable
 
 KINDS = ("dc-cloud", "co-dc-cloud", "full-edge", "isp")

@@ -7,8 +7,8 @@ import pytest
 
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import new_view
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.pools import orchestrated
-from edgewise.model.scenario import parse_scenario
 from edgewise.policies.orchestrate.forecast import CELL_S, DAY_S, ForecastScaling
 from joint_scenarios import pools
 

@@ -12,7 +12,7 @@ import pytest
 import edgewise as ew
 from edgewise import policies, sweeps
 from edgewise.errors import PolicyError, ScenarioError
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.policies.cards import SHIPPED
 from edgewise.run import assigning
 from edgewise.runtime.controller import plan

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 from edgewise.errors import PolicyError
-from edgewise.model.scenario import ServerGroup
+from edgewise.model.graphs import ServerGroup
 from edgewise.policies.split import QueryClass, ServerChoice, build_program, optimise
 from edgewise.policies.split.layout import Layout, joined, layout_program
 from edgewise.policies.split.layout_optimum import _Arrays, optimise_layout, renew_layout

@@ -17,8 +17,8 @@ from edgewise.core.defer.core import DeferCore
 from edgewise.core.holders import GONE, TOTAL
 from edgewise.core.keyed import Key
 from edgewise.core.ledger import NodeLedger
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.pipelines import network_of
-from edgewise.model.scenario import parse_scenario
 from edgewise.policies import load
 from edgewise.report import records, timeline
 from edgewise.report.use import USE, delays_of, use_of

@@ -28,7 +28,7 @@ from edgewise.core.place import StartPipeline
 from edgewise.core.plane import HoldsChanged, Plane
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.orchestration import System
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.topology import Node, Resources
 from edgewise.model.work import INFERENCE, DeferrableJob
 from edgewise.sim.parts.jobs import JobsPart

@@ -94,7 +94,7 @@ def test_workers_of_streams_on_a_node_leave_less_to_replicas():
     )
     import yaml
 
-    from edgewise.model.scenario import parse_scenario
+    from edgewise.model.parsing import parse_scenario
 
     system = services_of(parse_scenario(yaml.safe_load(data), "x")).system
     assert system.memory_bytes[1:].tolist() == [0.5 * GB, 2.5 * GB, 2.5 * GB, 2.5 * GB]

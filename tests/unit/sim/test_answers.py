@@ -11,7 +11,7 @@ import pytest
 import edgewise as ew
 from edgewise.core.dispatch.events import RequestReturned
 from edgewise.errors import ScenarioError
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.run import assigning
 from edgewise.sim.requests.sites import RequestSites
 from joint_scenarios import held, over_cables, ran, run_of

@@ -10,7 +10,7 @@ import pytest
 
 from edgewise.core.pulls import Pulls
 from edgewise.errors import ScenarioError
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.topology import Resources
 from edgewise.model.work import DeferrableJob
 from edgewise.run import assigning

@@ -14,8 +14,8 @@ from edgewise.core.orchestrate import AddReplica, ReplicaView
 from edgewise.core.place import NetworkView, Placement
 from edgewise.errors import ScenarioError
 from edgewise.model.orchestration import System
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.pipelines import Network
-from edgewise.model.scenario import parse_scenario
 from edgewise.model.services import system_of
 from edgewise.model.work import Stream
 from edgewise.sim.images import after_outages

@@ -8,7 +8,7 @@ import pytest
 
 import edgewise as ew
 from edgewise.errors import ScenarioError
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.ways import levels, routes_of
 from edgewise.sim.links.wires import Wires
 

@@ -9,7 +9,7 @@ import yaml
 import edgewise as ew
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.model.grammar.scenario import TelemetrySpec
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.work import Task, TaskGraph
 from edgewise.policies.split import QueryClass, build_program, split_policy
 from edgewise.sim.parts import graphs as simulated

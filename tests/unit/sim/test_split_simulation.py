@@ -9,7 +9,7 @@ import pytest
 
 from edgewise import policies
 from edgewise.errors import PolicyError
-from edgewise.model.scenario import ServerGroup
+from edgewise.model.graphs import ServerGroup
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.policies.split import NAMES, QueryClass, build_program, optimise, split_policy
 from edgewise.policies.split.layout import joined, layout_program

@@ -30,8 +30,8 @@ from edgewise.errors import ScenarioError
 from edgewise.limits import cures
 from edgewise.limits.reach import reach_of
 from edgewise.limits.rooms import rooms_of
+from edgewise.model.parsing import parse_scenario as parsed
 from edgewise.model.pools import orchestrated
-from edgewise.model.scenario import parse_scenario as parsed
 from edgewise.model.topology import Resources
 from edgewise.model.work import Stream
 from edgewise.policies.orchestrate.autoscale import Autoscaler

@@ -10,8 +10,8 @@ from edgewise import policies
 from edgewise.core.orchestrate.events import EndReplica, StartReplica
 from edgewise.errors import ScenarioError
 from edgewise.limits.checked import Checked
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.pools import orchestrated
-from edgewise.model.scenario import parse_scenario
 from edgewise.model.services import services_of
 from edgewise.run import assigning
 from edgewise.run.joint import JointRun

@@ -7,7 +7,7 @@ import pytest
 import edgewise as ew
 from edgewise import sweeps
 from edgewise.config import dump_scenario
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.run.assigning import notes
 from edgewise.sweeps.vary import Vary
 

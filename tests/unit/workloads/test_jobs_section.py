@@ -13,7 +13,7 @@ from edgewise.cli import app
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.core.defer import check
 from edgewise.errors import EdgewiseError, ScenarioError
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.workloads.deferrable import PAPER, generate, jobs_of
 
 # By the constants of edgewise 0.1, whose worlds of jobs were no scenario.

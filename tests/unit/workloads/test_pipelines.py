@@ -16,8 +16,8 @@ from edgewise.config import dump_scenario, load_scenario
 from edgewise.core.place import arrays_of
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.pipelines import PipelineSpec
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.pipelines import Pipeline, network_of, pipeline_of
-from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Task, TaskGraph
 from edgewise.sim.parts.pipelines import simulate_streaming
 from edgewise.workloads.pipeline_profiler import TaskProfile, profile_pipeline, profiled

@@ -12,7 +12,9 @@ import edgewise as ew
 from edgewise import policies
 from edgewise.config import dump_scenario, parse_setting
 from edgewise.errors import ScenarioError
-from edgewise.model.scenario import Library, Scenario, parse_scenario, set_paths
+from edgewise.model.grammar.scenario import Library
+from edgewise.model.parsing import parse_scenario, set_paths
+from edgewise.model.scenario import Scenario
 from edgewise.runtime.clients.traffic import send_times_s
 from edgewise.sim.sites import simulation_of
 from edgewise.workloads.generate import generate_streams

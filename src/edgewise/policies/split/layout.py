@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from edgewise.arrays import Floats, Ints
 from edgewise.core.split import QueryClass, closed
 from edgewise.errors import PolicyError, ScenarioError
-from edgewise.model.scenario import ServerGroup, group_links, server_groups
+from edgewise.model.graphs import ServerGroup, group_links, server_groups
 from edgewise.model.topology import Topology
 from edgewise.policies.split.program import ServerChoice, SplitProgram, build_program
 from edgewise.policies.split.subgraphs import SubGraph, placements, subgraphs

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.errors import RunError
 from edgewise.model.grammar.scenario import NEEDS
-from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.model.parsing import parse_scenario
+from edgewise.model.scenario import Scenario
 from edgewise.model.services import service_names
 from edgewise.model.values import most_of
 from edgewise.model.work import INFERENCE, DeferrableJob

@@ -24,7 +24,8 @@ import onnx
 from edgewise.arrays import Floats
 from edgewise.core.keyed import Key, Purpose, uniform
 from edgewise.errors import ProfileError, ProtocolError, RunError
-from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.model.parsing import parse_scenario
+from edgewise.model.scenario import Scenario
 from edgewise.policies.split import Contraction, predicted_s, split_policy
 from edgewise.profiling.dags import cut
 from edgewise.runtime import disk, http
