@@ -15,6 +15,7 @@ RECORDED, LEFT = "replay runs/recorded", "report runs/live"
 
 NOT_RUN = {
     "reproduce": "takes minutes: tests/studies/test_every_reproduction.py runs each with one seed",
+    "dev freeze": "fixes things for good: tests/studies/test_cli_reproduce.py",
     "dev looks": "lists what is published: tests/studies/test_cli_reproduce.py",
     "train": "needs torch and minutes: tests/learn",
     "compare full-edge --policies aset,runs/aset": "of what `train` wrote: tests/learn",

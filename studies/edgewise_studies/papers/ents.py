@@ -323,6 +323,7 @@ _CLAIMS = (
         "tests/studies/test_ents_case.py::test_otfa_lets_nothing_wait_that_fits",
     },
     seeds=(SEEDS[BASE], 5),
+    look=3,  # look 2 was fixed before its claims were final, and never taken
 )
 def ents(run: Run) -> None:
     """Throughput, pipelines served, waiting, over nodes, bandwidth and pipelines; distance to the optimum."""
