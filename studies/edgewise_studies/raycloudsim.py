@@ -27,7 +27,8 @@ import typer
 
 from edgewise.config import dump_scenario
 from edgewise.errors import EdgewiseError, ScenarioError
-from edgewise.model.scenario import Scenario, parse_scenario
+from edgewise.model.parsing import parse_scenario
+from edgewise.model.scenario import Scenario
 from edgewise.report.records import write_whole
 
 Link = tuple[str, str]
