@@ -44,6 +44,7 @@ from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE, prepare
+from edgewise.runtime.controller.reconcile import Pass, reconcile
 from edgewise.runtime.process.machine import alive_handle, handle_of
 from edgewise.runtime.store import SHADOWS, Store
 from edgewise.runtime.store.jobs import PAUSE, RESTART
@@ -699,7 +700,7 @@ def test_while_a_policy_of_ones_own_is_loaded_the_controller_goes_on(folder, tmp
         await becomes(condition, lambda: (jobs.fault, [each.row() for each in jobs.book.listed()]), HANG_S)
 
     async def scenario():
-        keeping = asyncio.create_task(jobs.keep())
+        keeping = asyncio.create_task(reconcile([Pass("jobs", 0.05, "", jobs.look_now)]))
         for each in (gone, *(jobs.book.submit(shell("echo", key=key)) for key in "cde")):  # in a slot each
             jobs.book.cancel(each.id)
             await reached(lambda each=each: state(jobs, each) == "cancelled")

@@ -12,6 +12,7 @@ from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.controller import controller as module
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.plan import Emulation, prepare
+from edgewise.runtime.controller.reconcile import reconcile
 from edgewise.runtime.controller.rolling import read_change, write_change
 from edgewise.runtime.process.machine import handle_of
 from edgewise.runtime.process.serving import Listen
@@ -89,7 +90,7 @@ def test_a_policy_that_a_gateway_does_not_take_is_taken_back(tmp_path):
 def test_nothing_is_replaced_while_a_gateway_does_not_serve(tmp_path):
     async def scenario(controller):
         controller.processes.backend.stop = lambda *args, **more: pytest.fail("a process was told to end")
-        rolling = asyncio.create_task(controller.rolling.keep(0.01))
+        rolling = asyncio.create_task(reconcile([controller.passes()["change"]]))
         before = len(refused)
         await becomes(lambda: len(refused) > before + 5)  # it asks again and again whether it serves
         assert not rolling.done() and controller.rolling.under_way

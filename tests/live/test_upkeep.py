@@ -11,6 +11,7 @@ import pytest
 from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.controller import upkeep
 from edgewise.runtime.controller.controller import Controller
+from edgewise.runtime.controller.reconcile import reconcile
 from edgewise.runtime.controller.upkeep import OLDEST_S
 from edgewise.runtime.store import Process, Store
 from edgewise.runtime.store.jobs import Wish
@@ -141,7 +142,7 @@ def test_a_controller_forgets_processes_that_are_no_more(store):
         stays = Process("worker", "worker", 3_000)
         store.want([stays], {})
         await controller._answer(stays, "GET", "/")
-        checking = asyncio.create_task(controller.check(0.01))
+        checking = asyncio.create_task(reconcile([controller.passes()["health"]]))
         await becomes(lambda: len(controller._clients) <= 1 and not controller.health._silent_s)
         checking.cancel()
         assert not any(controller.processes.told(f"1:{k}") for k in range(50))

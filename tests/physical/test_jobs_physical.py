@@ -25,6 +25,7 @@ from edgewise.runtime.controller.job_processes import JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.controller.reconcile import Pass, reconcile
 from edgewise.runtime.store.jobs import Wish
 from joint_scenarios import campus, held, run_of
 
@@ -117,7 +118,8 @@ async def live(data, policy, folder):
     """What happens to a controller's plane while it keeps jobs."""
     store = prepare(folder, parse_scenario(data, "campus"), given={"defer": policy})
     jobs = LiveJobs(LivePlane(store), SLOT_S, PlayedJobs())
-    doing = [asyncio.create_task(each) for each in (submit(jobs), fail(store), jobs.keep())]
+    keeping = reconcile([Pass("jobs", 0.05, "", jobs.look_now)])
+    doing = [asyncio.create_task(each) for each in (submit(jobs), fail(store), keeping)]
     await asyncio.sleep(DURATION_S - 1.0)
     for each in doing:
         if each.done():

@@ -22,6 +22,7 @@ from edgewise.model.parsing import parse_scenario
 from edgewise.model.pools import pool_of
 from edgewise.model.services import services_of
 from edgewise.runtime.controller.plan import DATABASE, prepare
+from edgewise.runtime.controller.reconcile import turns
 from edgewise.runtime.gateway.demand import Demand
 from edgewise.runtime.store.steady import SteadyStore
 from edgewise.sim.requests.sites import RequestSites
@@ -73,7 +74,8 @@ async def live(data, seed, requests, folder, patched):
     for core in [each.services.core for each in gateways]:  # at first all know who is there, not more
         for name in [each.name for each in services.workers if each.at_first]:
             loop.call_at(LAG_S, core.handle, ReplicaTold(LAG_S, name, 0))
-    work = [controller.keep(), controller.replicas.keep()]
+    passes = controller.passes()
+    work = [turns([passes["processes"]]), passes["replicas"].keep()]
     work += [follow(each, LAG_S, PERIOD_S) for each in following]
     work += [each for gateway in gateways for each in (gateway.keep_time(PERIOD_S), gateway.watch())]
     work += [ask(gateways[request["site"]], services, i, request) for i, request in enumerate(requests)]

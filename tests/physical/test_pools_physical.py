@@ -17,6 +17,7 @@ from edgewise.core.world import World
 from edgewise.model.parsing import parse_scenario
 from edgewise.model.pools import pool_of
 from edgewise.runtime.controller.plan import DATABASE, prepare
+from edgewise.runtime.controller.reconcile import turns
 from edgewise.runtime.gateway.demand import Demand
 from edgewise.runtime.store.steady import SteadyStore
 from edgewise.workloads.generate import generate_streams
@@ -74,7 +75,8 @@ async def live(data, seed, folder, patched):
         gateway.session.demand = Demand(world, pool_of(scenario.topology))
 
     controller, following = steered(store, backend, gateways, patched)
-    work = [controller.keep(), controller.replicas.keep()]
+    passes = controller.passes()
+    work = [turns([passes["processes"]]), passes["replicas"].keep()]
     work += [follow(each, 0.0, FOLLOW_S) for each in following]
     work += [each.keep_time(scenario.telemetry.period_s) for each in gateways]
     work += [each.watch() for each in gateways]

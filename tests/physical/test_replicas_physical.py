@@ -20,6 +20,7 @@ from edgewise.model.services import services_of
 from edgewise.runtime import http
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.plan import DATABASE, prepare
+from edgewise.runtime.controller.reconcile import turns
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.store.steady import SteadyStore
 from joint_scenarios import run_of
@@ -156,7 +157,8 @@ async def live(data, seed, requests, folder, patched):
         made.services.refresh()
         made.services.note_workers()
         gateways.append(made)
-    work = [controller.keep(), controller.replicas.keep()]
+    passes = controller.passes()
+    work = [turns([passes["processes"]]), passes["replicas"].keep()]
     work += [each for gateway in gateways for each in (gateway.keep_time(PERIOD_S), gateway.watch())]
     work += [ask(gateways[request["site"]], services, i, request) for i, request in enumerate(requests)]
     await until_over(work, DURATION_S)

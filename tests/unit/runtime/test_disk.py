@@ -53,9 +53,7 @@ def test_a_copy_is_whole_wherever_its_writer_dies(store):
             assert kept.execute("SELECT count(*) FROM setting WHERE name = 'a'").fetchone() == (1,)
 
     assert killed_at_each(again, check) == 4  # a row; made, filled, moved
-    assert len(list(store.parent.glob("*.new"))) == 2, (
-        "of two that died; copies an hour later remove them"
-    )
+    assert len(list(store.parent.glob("*.new"))) == 2, "of two that died; copies an hour later remove them"
 
 
 def test_a_transaction_is_all_or_nothing_wherever_its_writer_dies(store):

@@ -28,6 +28,7 @@ from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.services import services_of
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.controller.reconcile import Pass, reconcile
 from edgewise.runtime.controller.replicas import FRAME, Replicas
 
 CAMERA, PLATES, SORTING = range(3)
@@ -380,7 +381,7 @@ def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_
 
     async def keep():
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(replicas.keep(0.001), 0.2)
+            await asyncio.wait_for(reconcile([Pass("replicas", 0.001, "", replicas.go_on)]), 0.2)
 
     replicas._frame = 0
     with caplog.at_level(logging.ERROR):

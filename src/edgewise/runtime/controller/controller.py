@@ -33,7 +33,6 @@ from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import clock, http
 from edgewise.runtime.backends.contract import Backend
 from edgewise.runtime.clients.reaching import client_to
-from edgewise.runtime.controller import upkeep
 from edgewise.runtime.controller.health import Health
 from edgewise.runtime.controller.holds import LiveHolds
 from edgewise.runtime.controller.home import home
@@ -41,10 +40,12 @@ from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE
+from edgewise.runtime.controller.reconcile import Pass, reconcile
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.controller.requests import about_nodes, about_work, ledger
 from edgewise.runtime.controller.rolling import TRIES, Rolling
 from edgewise.runtime.controller.switching import Switching
+from edgewise.runtime.controller.upkeep import Upkeep
 from edgewise.runtime.http.ports import free_port, taken
 from edgewise.runtime.process.lifecycle import Lifecycle, pause_s
 from edgewise.runtime.process.serving import Listen, listen, run, when_told
@@ -60,6 +61,7 @@ from edgewise.runtime.watch.metrics import faults_in, page
 log = logging.getLogger("edgewise.controller")
 GRACE_S = 8.0  # to drain
 COPY_S = 30.0  # between two copies of the store
+CHECK_S = 1.0
 
 
 class Controller:
@@ -79,6 +81,7 @@ class Controller:
         self.replicas = Replicas(plane, self._gateways, self.processes.told)
         self.pipelines = LivePipelines(plane)
         self.holds = LiveHolds(plane, self.pipelines)
+        self.upkeep = Upkeep(store, self.jobs)
         self.here = {each.decision: each for each in (self.replicas, self.pipelines, self.jobs)}
         self.switching = Switching(store, self.replicas, self.here, self._answer)
         self.ending = asyncio.Event()
@@ -152,35 +155,45 @@ class Controller:
             return self.replicas.in_use(process.name)
         return process.kind == "worker" and self.rolling.under_way
 
-    async def keep(self, period_s: float = 0.02) -> None:
-        """Reconcile until everything that is to end has ended."""
-        while True:
-            self.reconcile()
-            self.store.faults.note(self.faults.drain())
-            if self.ending.is_set() and self._alone():
-                return
-            await clock.sleep(period_s)
+    def passes(self) -> dict[str, Pass]:
+        """All that is done again and again, in its order."""
+        made = (
+            Pass("processes", 0.02, "other programs write what is wanted; a fork is no child", self.look),
+            Pass("jobs", 0.05, "runners leave their words in files, and may be killed", self.jobs.look_now),
+            Pass("holds", 0.25, "what did not last is not written down", self.holds.go_on),
+            Pass("change", 0.1, "`edgewise up` writes what it asks for in the store", self.rolling.go_on),
+            Pass("replicas", 0.25, "gateways are asked what they hold and count", self.replicas.go_on),
+            Pass("pipelines", 0.25, "tasks report frames; a decision is due at a time", self.pipelines.go_on),
+            Pass("health", CHECK_S, "who hangs says nothing", self.check),
+            Pass("upkeep", 5.0, "what grows says nothing", self.upkeep.go_on),
+            Pass("copies", COPY_S, "a copy is as old as its period", self.copy, share=0.01),
+        )
+        return {each.name: each for each in made}
+
+    async def keep(self) -> None:
+        """Go on until everything that is to end has ended."""
+        await reconcile(list(self.passes().values()), lambda: self.ending.is_set() and self._alone())
+
+    def look(self) -> None:
+        """Reconcile, and write down what policies failed at."""
+        self.reconcile()
+        self.store.faults.note(self.faults.drain())
 
     def _alone(self) -> bool:
         """Whether nothing runs any more that was started."""
         return not self.store.retired() and all(r.handle is None for r in self.store.processes())
 
-    async def keep_copies(self, period_s: float = COPY_S) -> None:
-        """Copy the store again and again; at most a hundredth of the time is spent on it."""
-        while True:
-            began_s = clock.monotonic_s()
-            # Else the former copy stays; what is wrong is said by whoever meets it first.
-            with suppress(StoreError):
-                await asyncio.to_thread(keep_copy, self.store.file)
-            await clock.sleep(max(period_s, 100.0 * (clock.monotonic_s() - began_s)))
+    async def copy(self) -> None:
+        """Copy the store."""
+        # Else the former copy stays; what is wrong is said by whoever meets it first.
+        with suppress(StoreError):
+            await asyncio.to_thread(keep_copy, self.store.file)
 
-    async def check(self, period_s: float = 1.0) -> None:
+    async def check(self) -> None:
         """Kill what runs and does not answer, so that it is started anew."""
-        while True:
-            await clock.sleep(period_s)
-            rows = self.store.processes()
-            await self.health.check(rows, period_s)
-            self._forget(rows)
+        rows = self.store.processes()
+        await self.health.check(rows, CHECK_S)
+        self._forget(rows)
 
     def _forget(self, rows: Sequence[Running]) -> None:
         """Forget processes that are no more."""
@@ -371,17 +384,7 @@ async def _run(controller: Controller) -> None:
     listening = await listen(controller.handle, where)
     controller.switching.resume()
     when_told(controller.ending.set)
-    work = (
-        controller.keep(), controller.check(), controller.rolling.keep(), controller.jobs.keep(),
-        controller.replicas.keep(), controller.pipelines.keep(), upkeep.keep(store, controller.jobs),
-        controller.keep_copies(), controller.holds.keep(),
-    )  # fmt: skip
-    chores = [asyncio.create_task(each) for each in work]
-    done, _ = await asyncio.wait(chores, return_when=asyncio.FIRST_COMPLETED)
-    for chore in done:
-        chore.result()  # `keep` has come to its end; where another one failed, the successor goes on
-    for chore in chores:
-        chore.cancel()
+    await controller.keep()
     await controller.jobs.end()
     controller.pipelines.close()
     if controller.ending.is_set():

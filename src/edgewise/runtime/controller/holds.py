@@ -31,12 +31,10 @@ class LiveHolds:
         self._holders: Holders | None = None
         self._going_on = SaidOnce(log, "holds")
 
-    async def keep(self, period_s: float = 0.25) -> None:
-        """Look for ever."""
-        while True:
-            with self._going_on():
-                self.step(clock.unix_s())
-            await clock.sleep(period_s)
+    def go_on(self) -> None:
+        """Look, and write down what has changed, where that can be."""
+        with self._going_on():
+            self.step(clock.unix_s())
 
     def step(self, now_s: float) -> None:
         """Write down what has changed since.

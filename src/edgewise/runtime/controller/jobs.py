@@ -103,11 +103,9 @@ class LiveJobs(LiveDecision):
         self._slot, self._whole, self._failed = -1, True, False
         self._going_on_with = defaultdict[int, SaidOnce](partial(SaidOnce, log, "job"))
 
-    async def keep(self, period_s: float = 0.05) -> None:
-        """Go on for ever."""
-        while True:
-            self.look(clock.unix_s(), start=not self.loading())
-            await clock.sleep(period_s)
+    def look_now(self) -> None:
+        """One pass."""
+        self.look(clock.unix_s(), start=not self.loading())
 
     async def end(self) -> None:
         """End what runs; waiting jobs are kept for the next controller of this folder.

@@ -204,12 +204,10 @@ class LiveDecision:
         self.plane, self.store, self.decision = plane, plane.store, decision
         self.going_on = SaidOnce(log, decision)
 
-    async def keep(self, period_s: float = 0.25) -> None:
-        """Go on for ever."""
-        while True:
-            with self.going_on():
-                await self.step(clock.unix_s())
-            await clock.sleep(period_s)
+    async def go_on(self) -> None:
+        """One pass, as far as it can be."""
+        with self.going_on():
+            await self.step(clock.unix_s())
 
     async def step(self, now_s: float) -> None:
         """One pass."""

@@ -157,14 +157,12 @@ class Rolling:
         change = read_change(self.store)
         return change is not None and change.open
 
-    async def keep(self, period_s: float = 0.1) -> None:
-        """Bring about one change after the other."""
-        while True:
-            await clock.sleep(period_s)
-            change = read_change(self.store)
-            if change is not None and change.open and not self.ending.is_set():
-                with suppress(StoreError):  # what cannot be written down is not done; the next pass goes on
-                    await self._bring_about(change)
+    async def go_on(self) -> None:
+        """Bring the change about that is under way, if there is one."""
+        change = read_change(self.store)
+        if change is not None and change.open and not self.ending.is_set():
+            with suppress(StoreError):  # what cannot be written down is not done; the next pass goes on
+                await self._bring_about(change)
 
     def reconcile(self) -> None:
         """One pass: end the processes that gave their place away."""
@@ -298,21 +296,20 @@ class Rolling:
     async def _reached(self, names: set[str]) -> None:
         """Wait until every gateway that serves has these workers up, where the store says that they are."""
         until_s = clock.monotonic_s() + REACH_S
-        while True:
-            places = {
-                r.process.name: r.process.url for r in self.store.processes("worker") if r.process.wanted
-            }
-            missing = [
-                view["worker"]
-                for running in self._gateways()
-                for view in await self._ask(running.process, "/v1/admin/workers") or ()
-                if view["worker"] in names & places.keys() - self.store.moved(running.process.name).keys()
-                and not (view["up"] and view["url"] == places[view["worker"]])
-            ]
-            if not missing:
-                return
+        while missing := await self._not_up(names):
             self._go_on(missing[0], until_s, "is not up for every gateway")
             await clock.sleep(PAUSE_S)
+
+    async def _not_up(self, names: set[str]) -> list[str]:
+        """Workers of these that a gateway that serves has not up, where the store says that they are."""
+        places = {r.process.name: r.process.url for r in self.store.processes("worker") if r.process.wanted}
+        return [
+            view["worker"]
+            for running in self._gateways()
+            for view in await self._ask(running.process, "/v1/admin/workers") or ()
+            if view["worker"] in names & places.keys() - self.store.moved(running.process.name).keys()
+            and not (view["up"] and view["url"] == places[view["worker"]])
+        ]
 
     def _go_on(self, name: str, until_s: float, why: str) -> None:
         if self.ending.is_set():

@@ -22,14 +22,17 @@ LOG_BYTES, LOGS = 10 * 2**20, 3  # of a process's log, and how many of them, the
 OUTPUT_BYTES, OUTPUTS = 64 * 2**20, 2  # the same of what a job writes
 
 
-async def keep(store: Store, jobs: LiveJobs, period_s: float = 5.0) -> None:
-    """Tidy the folder of a live system for ever."""
-    going_on = SaidOnce(log, "upkeep")
-    while True:
-        with going_on():
-            forget(store, jobs, clock.unix_s())
-            await asyncio.to_thread(shorten, store.file.parent, clock.unix_s())
-        await clock.sleep(period_s)
+class Upkeep:
+    """Tidies the folder of a live system."""
+
+    def __init__(self, store: Store, jobs: LiveJobs) -> None:
+        self._store, self._jobs, self._going_on = store, jobs, SaidOnce(log, "upkeep")
+
+    async def go_on(self) -> None:
+        """One pass."""
+        with self._going_on():
+            forget(self._store, self._jobs, clock.unix_s())
+            await asyncio.to_thread(shorten, self._store.file.parent, clock.unix_s())
 
 
 def forget(

@@ -1,0 +1,160 @@
+"""The controller's one loop: what is due is done in its order, and who hangs holds up nothing else."""
+
+import ast
+import asyncio
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import edgewise
+from edgewise.runtime import clock
+from edgewise.runtime.controller.controller import Controller
+from edgewise.runtime.controller.reconcile import Pass, reconcile
+
+RUNTIME = Path(edgewise.__file__).parent / "runtime"
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "runtime.md"
+PAUSING = {"sleep", "next_period"}
+OTHERS_TO_LIST = ("apart", "controller", "gateway", "http", "process", "protocol", "watch", "worker")
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """A clock that only goes on while somebody waits for it."""
+    now_s = [100.0]
+
+    async def sleep(duration_s):
+        now_s[0] += duration_s
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s[0])
+    monkeypatch.setattr(clock, "sleep", sleep)
+    return now_s
+
+
+def play(passes, duration_s, now_s):
+    until_s = now_s[0] + duration_s
+    asyncio.run(reconcile(passes, lambda: now_s[0] >= until_s))
+
+
+def test_each_is_done_in_its_period_and_all_of_a_turn_in_their_order(played):
+    done = []
+    often = Pass("often", 0.02, "", lambda: done.append(("often", played[0])))
+    seldom = Pass("seldom", 0.25, "", lambda: done.append(("seldom", played[0])))
+    play([often, seldom], 1.0, played)
+    assert [name for name, _ in done[:2]] == ["often", "seldom"], "both at once at the beginning"
+    assert sum(name == "often" for name, _ in done) == pytest.approx(50, abs=1)
+    at_s = [at for name, at in done if name == "seldom"]
+    assert len(at_s) == 4 and all(b - a >= 0.25 for a, b in pairwise(at_s))
+
+
+def test_what_hangs_is_not_begun_anew_and_holds_up_nothing(played):
+    done, begun = [], []
+
+    async def hang():
+        begun.append(played[0])
+        await asyncio.Event().wait()
+
+    play([Pass("hangs", 0.02, "", hang), Pass("goes on", 0.02, "", lambda: done.append(1))], 1.0, played)
+    assert len(begun) == 1 and len(done) == pytest.approx(50, abs=1)
+
+
+def test_what_goes_on_when_all_is_over_is_ended(played):
+    seen = []
+
+    async def hang():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("ended")
+            raise
+
+    play([Pass("hangs", 0.02, "", hang), Pass("goes on", 0.02, "", int)], 0.1, played)
+    assert seen == ["ended"]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_an_error_that_nobody_expects_ends_the_loop(played, beside):
+    async def fails_later():
+        await asyncio.sleep(0)
+        raise ZeroDivisionError
+
+    def fails():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        play([Pass("fails", 0.02, "", fails_later if beside else fails)], 1.0, played)
+
+
+def test_what_takes_long_has_a_longer_pause_where_its_share_is_bounded(played):
+    begun = []
+
+    async def copy():
+        begun.append(played[0])
+        await clock.sleep(2.0)
+
+    play([Pass("copies", 30.0, "", copy, share=0.01)], 500.0, played)
+    assert len(begun) == 3 and begun[1] - begun[0] >= 200.0
+
+
+# what still polls, and where that is said
+
+
+def never_ending(source):
+    """Functions that wait for time again and again without an end, by name."""
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for loop in ast.walk(function):
+                if not (isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant)):
+                    continue
+                inside = list(ast.walk(loop))
+                ends = any(isinstance(each, ast.Return | ast.Break) for each in inside)
+                calls = (each.func for each in inside if isinstance(each, ast.Call))
+                waits = {getattr(each, "attr", getattr(each, "id", "")) for each in calls} & PAUSING
+                if waits and not ends:
+                    yield function.name
+
+
+def listed(heading):
+    """First and last column of the table under a heading of the reference."""
+    rest = REFERENCE.read_text().partition(f"\n{heading}\n")[2]
+    table = re.search(r"(?:^\|.*\n)+", rest, re.M).group()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    return [(row[0].strip("`"), row[1], row[-1]) for row in rows[2:]]
+
+
+def test_the_reference_lists_all_passes_of_the_controller_with_their_reasons():
+    class Anybody:
+        def __getattr__(self, name):
+            return self
+
+    passes = Controller.passes(Anybody())
+    assert listed("### The controller") == [(p.name, f"{p.period_s:g}", p.why) for p in passes.values()]
+
+
+def test_the_reference_lists_all_else_that_polls():
+    found = {
+        f"{file.relative_to(RUNTIME).with_suffix('')}.{name}".replace("/", ".")
+        for folder in OTHERS_TO_LIST
+        for file in (RUNTIME / folder).rglob("*.py")
+        for name in never_ending(file.read_text())
+    }
+    rows = listed("### Other processes")
+    assert found - {"controller.reconcile.keep"} == {name for name, *_ in rows} and all(
+        why for *_, why in rows
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "polls"),
+    [
+        ("async def f():\n while True:\n  await clock.sleep(1)", True),
+        ("async def f():\n while True:\n  await next_period(c, 1)", True),
+        ("def f():\n while True:\n  time.sleep(1)", True),
+        ("def f():\n while True:\n  if a: return\n  time.sleep(1)", False),  # it waits for something
+        ("def f():\n while a:\n  time.sleep(1)", False),
+    ],
+)
+def test_what_polls_is_seen(source, polls):
+    assert bool(list(never_ending(source))) == polls
