@@ -7,7 +7,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 LIVE = (
     "up", "down", "status", "load", "record", "policy", "shadow", "streams", "workers", "drain", "resume",
-    "pipelines", "nodes", "fail", "repair", "token", "submit", "jobs", "job", "run", "demo", "worker",
+    "pipelines", "nodes", "fail", "repair", "token", "submit", "jobs", "job", "demo", "worker",
     "gateway",
 )  # fmt: skip
 """Verbs that need a live system, or are one."""

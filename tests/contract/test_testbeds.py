@@ -1,10 +1,13 @@
 import numpy as np
 import pytest
 
-from edgewise.runtime.testbeds import LocalTestbed, netns
+from edgewise.model.scenario import parse_scenario
+from edgewise.runtime.backends.conformance import LINKS, NAMES, WIDTH_BPS
+from edgewise.runtime.testbeds import LocalTestbed, kernel
+from edgewise.runtime.testbeds.spaces import Spaces, SpaceTestbed
 from edgewise.testing import check_testbed
 
-WHY_NOT = netns.unavailable()
+WHY_NOT = kernel.unavailable()
 
 
 @pytest.mark.live
@@ -14,8 +17,25 @@ def test_the_local_test_bed_keeps_the_contract():
 
 @pytest.mark.live
 @pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
-def test_the_netns_test_bed_keeps_the_contract():
-    check_testbed(netns.NetnsTestbed)
+def test_the_namespaces_of_a_system_keep_the_contract(tmp_path):
+    spaces = Spaces(tmp_path)
+    nodes = [{"name": name, "speed_ops": 1e9, "resources": {"memory_bytes": 1e9}} for name in NAMES]
+    links = [
+        {"between": [NAMES[one], NAMES[other]], "bandwidth_bps": WIDTH_BPS, "shared": "both"}
+        for one, other in LINKS
+    ]
+    tasks = [{"name": "only", "memory_bytes": 1, "work_ops": 1, "output_bytes": 1}]
+    data = {
+        "name": "row", "duration_s": 1, "clusters": [{"name": "row", "tier": 0, "nodes": nodes}],
+        "links": links, "reservations": {"cores": "none"},
+        "pipelines": [{"name": "one", "source": NAMES[0], "input_bytes": 1, "length_s": 1, "tasks": tasks}],
+    }  # fmt: skip
+    topology = parse_scenario(data, "row").topology
+    try:
+        places = spaces.make(topology, {})
+        check_testbed(lambda network: SpaceTestbed(network, topology, places))
+    finally:
+        spaces.remove()
 
 
 class Forgetful(LocalTestbed):
@@ -34,7 +54,7 @@ class Lost(LocalTestbed):
 
 class Flat(LocalTestbed):
     def link_bytes(self):
-        return np.zeros(len(self.network.bandwidth_bps), dtype=np.int64)
+        return np.zeros((len(self.network.bandwidth_bps), 2), dtype=np.int64)
 
 
 @pytest.mark.live

@@ -19,7 +19,7 @@ from docs_commands import RECORDED, ROOT, blocks, needs_a_system
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.store.database import copy_of
-from edgewise.runtime.testbeds import netns
+from edgewise.runtime.testbeds import kernel
 from edgewise.runtime.testbeds.spaces import left_behind
 from waiting import wait_until
 
@@ -31,7 +31,6 @@ ENDS = (
     "down",
     "load",
     "record",
-    "run",
     "worker",
     "gateway",
     "demo",
@@ -207,7 +206,7 @@ def test_all_five_kinds_of_work_are_brought_recorded_and_replayed(tmp_path):
         assert all(name in said for name in other.partition("=")[2].split(",")), said
 
 
-@pytest.mark.skipif(netns.unavailable() is not None, reason=str(netns.unavailable()))
+@pytest.mark.skipif(kernel.unavailable() is not None, reason=str(kernel.unavailable()))
 def test_all_five_kinds_of_work_run_on_namespaces(tmp_path):
     (tmp_path / "short.yaml").write_text(dump_scenario(load_scenario("campus-small", CHANGES)))
     first, load, down = CAMPUS[6:]

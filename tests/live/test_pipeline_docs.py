@@ -1,5 +1,6 @@
-"""What the page on pipelines shows, as its reader runs it, and the example of an own policy on a test bed."""
+"""What the page on pipelines shows, as its reader runs it, and the example of an own policy, live."""
 
+import json
 import re
 from contextlib import chdir
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from in_process import edgewise
+from up_and_loaded import loading, measured, running
 
 pytestmark = pytest.mark.live
 DOCS = Path(__file__).parents[2] / "docs"
@@ -41,25 +43,30 @@ def test_its_python_runs_from_top_to_bottom(town, capsys):
     assert [task.work_ops > 0 for task in names["pipeline"].graph.tasks] == [True, True]
 
 
-def test_its_pipeline_runs_on_a_test_bed_under_a_policy_of_ones_own(town):
+def test_its_pipeline_runs_live_under_a_policy_of_ones_own(town):
     (town / "pipelines.py").write_text(TOY)
     # A policy that stays at the source finds room there.
-    camera = "clusters.0.nodes.0.resources.memory_bytes=2GB"
-    done = edgewise(
-        "run", "town.yaml", "--backend", "local", "--policy", "place=pipelines.py:AtSource", "--set", camera,
-        "--seconds", 1, "--shadow", "tp", "--state", "state", cwd=town,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "count: pipelines.py:AtSource on local" in done.stdout and "throughput: planned" in done.stdout
-    assert re.search(r"policy in shadow +tp", done.stdout) and "planned_fps" in done.stdout
-    where = re.findall(r"^ *(detect|track) +(\w+)", done.stdout, re.M)
-    assert where == [("detect", "camera"), ("track", "camera")]
+    camera = ("--set", "clusters.0.nodes.0.resources.memory_bytes=2GB")
+    mine = ("--policy", "place=pipelines.py:AtSource")
+    with running(town / "state", "town.yaml", *mine, *camera, cwd=town):
+        assert edgewise("shadow", "set", "place=tp", "--state", "state", cwd=town).returncode == 0
+        with loading(town / "state", town):
+            found = measured(town / "state", town, least=1)
+            assert edgewise("pipelines", "--end", 1, "--state", "state", cwd=town).returncode == 0
+            (row,) = json.loads(
+                edgewise("shadow", "show", "place", "--state", "state", "--json", cwd=town).stdout
+            )
+    assert found["rates"]["planned_fps"] > 0
+    assert row["policy"] == "tp" and "planned_fps" in str(row)
+    assert found["rates"]["nodes"] == {"detect": "camera", "track": "camera"}
 
 
 def test_that_nothing_runs_because_the_policy_fails_is_said(town):
     (town / "mine.py").write_text(TOY.replace("free, placed, none =", "view.nothing; free, placed, none ="))
-    done = edgewise("run", "town.yaml", "--backend", "local", "--policy", "place=mine.py:AtSource", cwd=town)
-    assert done.returncode != 0 and "nothing runs: AttributeError" in " ".join(done.stderr.split())
+    done = edgewise(
+        "up", "town.yaml", "--policy", "place=mine.py:AtSource", "--port", 0, "--state", "state", cwd=town
+    )
+    assert done.returncode != 0 and "has no attribute 'nothing'" in " ".join(done.stderr.split())
 
 
 def test_its_commands_run(tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from edgewise.model.ways import Routes, levels
-from edgewise.runtime.testbeds.netns import unavailable
+from edgewise.runtime.testbeds.kernel import unavailable
 from edgewise.sim.links import advance
 from edgewise.sim.links.net import FIFO, new_net, with_room
 from waiting import IN_FILES

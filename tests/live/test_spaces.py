@@ -19,7 +19,7 @@ from edgewise.model.parsing import parse_scenario
 from edgewise.runtime.clients.reaching import ask
 from edgewise.runtime.gateway.forwarding import Ways
 from edgewise.runtime.protocol.messages import WORKER, InferRequest, encode_request
-from edgewise.runtime.testbeds.netns import unavailable
+from edgewise.runtime.testbeds.kernel import unavailable
 from edgewise.runtime.testbeds.spaces import SPACES, Spaces, from_settings, left_behind
 from waiting import becomes
 

@@ -1,21 +1,20 @@
-"""Simulation and test bed drive one core of placement: events of either give the other the same commands."""
+"""Simulation and live system drive one core of placement: events of either give it the same commands."""
 
-import numpy as np
 import pytest
 
 from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.core.place import MovePipeline, PlacementDue, StartPipeline, TaskMeasured
 from edgewise.core.place.core import PlaceCore
-from edgewise.model.pipelines import Network, Pipeline, network_of
+from edgewise.model.pipelines import Pipeline, network_of
 from edgewise.model.work import Edge, Task, TaskGraph
-from edgewise.runtime.pipelines import session as live
+from edgewise.runtime.controller import pipelines as live
 from edgewise.runtime.pipelines.live import LivePipeline
-from edgewise.runtime.pipelines.meta import MetaStore, TaskStatus
 from edgewise.sim.parts import pipelines as simulated
 from edgewise.testing.driven import plain
 from edgewise.workloads.pipelines import pipelines_of
-from waiting import IN_FILES, wait_until
+from placed import Placed, scenario as town
+from waiting import IN_FILES
 
 CODE = f"""
 {IN_FILES}
@@ -32,8 +31,8 @@ class Recorder(PlaceCore):
 
     made: "Recorder"
 
-    def __init__(self, *args):
-        super().__init__(*args)
+    def __init__(self, *args, **more):
+        super().__init__(*args, **more)
         self.log = []
         Recorder.made = self
 
@@ -46,7 +45,8 @@ class Recorder(PlaceCore):
 
 def replayed(core, log):
     """What a core makes of the events that another was told."""
-    return [plain([*core.handle(event)]) for event, _ in log]
+    asked = (event._replace(decided=None) if isinstance(event, PlacementDue) else event for event, _ in log)
+    return [plain([*core.handle(event)]) for event in asked]
 
 
 def recorded(log):
@@ -58,17 +58,16 @@ def kinds(log):
 
 
 @pytest.mark.parametrize("name", policies.names("place"))
-def test_events_of_a_simulation_give_a_test_bed_the_same_commands(name, monkeypatch):
+def test_events_of_a_simulation_give_a_live_system_the_same_commands(name, monkeypatch, tmp_path):
     monkeypatch.setattr(simulated, "PlaceCore", Recorder)
     scenario = load_scenario("recognition", {"topology.nodes": 14, "pipelines.0.count": 12})
     network, pipelines = network_of(scenario), pipelines_of(scenario, 3)
-    simulated.simulate_streaming(network, pipelines, policies.load("place", name), seed=3)
+    simulated.simulate_streaming(network, pipelines, policies.load("place", name))
     log = Recorder.made.log
     assert StartPipeline in kinds(log) and (name != "joint" or MovePipeline in kinds(log))
-    with live.PipelineSession(
-        live.open_backend("local", network), policies.load("place", name), 3
-    ) as session:
-        assert replayed(session.core, log) == recorded(log)
+    with Placed(tmp_path / "live", scenario, policy=name) as placed:
+        placed.until(lambda: placed.core is not None)
+        assert replayed(placed.core, log) == recorded(log)
 
 
 def cameras(folder, count):
@@ -80,7 +79,7 @@ def cameras(folder, count):
     functions = {task.name: task.name for task in tasks}
     return [
         LivePipeline(
-            Pipeline(f"watch-{i}", graph, "cam", 4000, duration_s=1e9),
+            Pipeline(f"watch-{i}", graph, "cam", 4000, duration_s=1e6),
             str(folder / "job.py"),
             functions,
             (str(folder / "frame"),),
@@ -90,27 +89,23 @@ def cameras(folder, count):
 
 
 @pytest.mark.live
-def test_events_of_a_test_bed_with_measured_times_give_the_core_the_same_commands(tmp_path, monkeypatch):
+def test_events_of_a_live_system_with_measured_times_give_the_core_the_same_commands(tmp_path, monkeypatch):
     monkeypatch.setattr(live, "PlaceCore", Recorder)
-    ends, bandwidth = np.array([[0, 2], [0, 1], [1, 2]]), np.array([8e6, 4e6, 4e6])
-    network = Network(
-        ("cam", "relay", "hub"), np.array([1e9, 1e9, 4e9]), np.array([4e8, 3e8, 5e8]), ends, bandwidth
-    )
-    meta = MetaStore(tmp_path / "streams.db")
+    links = (("cam", "hub", 8e6), ("cam", "relay", 4e6), ("relay", "hub", 4e6))
+    made = town((("cam", 1e9, 4e8), ("relay", 1e9, 3e8), ("hub", 4e9, 5e8)), links)
     first, second = cameras(tmp_path, 2)
-    with live.PipelineSession(
-        live.open_backend("local", network), policies.load("place", "joint"), 7, meta=meta
-    ) as session:
-        session.submit([first])
-        wait_until(lambda: sum(task.frames > 20 for task in meta.seen(TaskStatus, 1)) >= 2)
-        session.set_link(0, up=False)
-        session.set_node(2, up=False)
-        session.submit([second])
-        session.set_link(0, up=True)
-        session.finish("watch-0")
-        log = list(Recorder.made.log)
+    with Placed(tmp_path / "live", made, policy="joint") as placed:
+        number = placed.submit(first)
+        placed.running(number)
+        placed.until(lambda: sum(row[1] > 20 for row in placed.kept.book.get(number).measured.values()) >= 2)
+        placed.set_link("cam", "hub", up=False)
+        placed.running(placed.submit(second))
+        placed.set_link("cam", "hub", up=True)
+        placed.end(number)
+        placed.until(lambda: not placed.core.due)
+        log, network = list(Recorder.made.log), network_of(made)
     assert any(isinstance(event, TaskMeasured) and event.frames > 20 for event, _ in log)
     assert StartPipeline in kinds(log) and len(kinds(log)) > 1
-    assert replayed(PlaceCore(network, policies.load("place", "joint"), 7), log) == recorded(log)
+    assert replayed(PlaceCore(network, policies.load("place", "joint")), log) == recorded(log)
     profiled = [row for row in log if not isinstance(row[0], TaskMeasured)]
-    assert replayed(PlaceCore(network, policies.load("place", "joint"), 7), profiled) != recorded(profiled)
+    assert replayed(PlaceCore(network, policies.load("place", "joint")), profiled) != recorded(profiled)

@@ -22,7 +22,7 @@ PAST_THE_BACKENDS = {
     "process/entry.py": "kills who holds its port and was lost by its controller, before it serves",
     "apart/process.py": "a policy belongs to whoever asks it, over a channel that the process inherits",
     "process/compiling.py": "a child that is asked once, and awaited",
-    "testbeds/netns.py": "carries out `ip` and `tc`, and empties a namespace that goes",
+    "testbeds/kernel.py": "carries out `ip` and `tc`, and empties a namespace that goes",
     "backends/conformance.py": "plays a program of its own against a test bed",
     "clients/split_trial.py": "starts a whole system, as a user does",
 }

@@ -11,8 +11,8 @@ import yaml
 from rich.markup import escape
 
 from edgewise.cli.commands import verbs
-from edgewise.cli.output import check_file, out
-from edgewise.errors import RunError
+from edgewise.cli.output import check_file, out, refuse_given
+from edgewise.errors import RunError, extra
 from edgewise.model.parsing import parse_scenario
 
 app = verbs()
@@ -53,11 +53,18 @@ def init(
     cloud: Annotated[bool, typer.Option(help="A cloud behind a link.")] = SAID.cloud,
     uplink: Annotated[str, typer.Option(help="Rate of the link to the cloud.")] = SAID.uplink,
     file: Annotated[Path | None, typer.Option("--out", help="File; left out: print it.")] = None,
+    read_text: Annotated[
+        bool, typer.Option("--read-text", help="Instead, a pipeline that reads text on frames, and these.")
+    ] = False,
 ) -> None:
     """Write a scenario to begin with, explained in comments.
 
     On a terminal and without options about the site it asks; else options that are left out have a default.
     """
+    if read_text:
+        why = "is of a site with cameras; leave it out with --read-text"
+        refuse_given(context, Answers._fields, why)
+        return _read_text(Path("read-text.yaml") if file is None else file)
     given = Answers(boxes, cores, cameras, rate, deadline, cloud, uplink)
     if sys.stdin.isatty() and not any(_said(context, name) for name in Answers._fields):
         given = _asked()
@@ -65,14 +72,34 @@ def init(
     if file is None:
         sys.stdout.write(text)
         return
-    if file.exists():
-        raise RunError(f"--out {file}: exists; name another file, or remove it")
-    check_file("--out", file)
-    file.write_text(text, encoding="utf-8")
+    _write(file, text)
     name = escape(str(file))
     out.print(
         f"wrote [bold]{name}[/bold]; next: edgewise check {name}, edgewise simulate {name}", soft_wrap=True
     )
+
+
+def _write(file: Path, text: str) -> None:
+    if file.exists():
+        raise RunError(f"--out {file}: exists; name another file, or remove it")
+    check_file("--out", file)
+    file.write_text(text, encoding="utf-8")
+
+
+def _read_text(file: Path) -> None:
+    """A pipeline that reads text with real networks, and the frames that its camera sends, beside it."""
+    with extra("demo", "--read-text"):
+        from edgewise.demo import reading
+    reading.model_file()
+    frames = [file.with_name(f"frame{i}.bmp") for i in range(len(reading.SIGNS))]
+    check_file("--out", file)
+    for frame, signs in zip(frames, reading.SIGNS, strict=True):
+        frame.write_bytes(reading.frame(signs))
+    _write(file, yaml.safe_dump(reading.scenario(frames), sort_keys=False))
+    lines = reading.recognise(reading.classify(reading.detect(frames[0].read_bytes())[1])[1])[1]
+    out.print(f"first frame reads: {escape(' | '.join(lines))}")
+    name = escape(str(file))
+    out.print(f"wrote [bold]{name}[/bold]; next: edgewise up {name}, then edgewise load", soft_wrap=True)
 
 
 def _said(context: typer.Context, name: str) -> bool:

@@ -12,7 +12,7 @@ from edgewise import policies
 from edgewise.cli.commands import verbs
 from edgewise.cli.controller import DEFAULT, Folder, call, follow
 from edgewise.cli.lasting import lasting
-from edgewise.cli.output import Json, check_folder, err, note, out
+from edgewise.cli.output import Json, answer, check_folder, err, note, out
 from edgewise.cli.standalone import (
     GrpcPort,
     Host,
@@ -41,6 +41,7 @@ from edgewise.report import records
 app = verbs()
 Restore = Annotated[bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")]
 LOCAL, NAMESPACES = "local", "namespaces"  # where to run
+WITHOUT_GATEWAYS = ("jobs", "pipelines", "timeline")  # runs where there are no sites
 COMPILING = "compiling kernels, for the first time on this machine: up to half a minute"
 
 
@@ -92,7 +93,7 @@ def up(
     records.refuse_others("--state", folder, "a live system")
     disk.check_folder(folder, plan.DATABASE)
     loaded = load_changed(scenario, changes)
-    runs = LIVE if loaded.topology.sites else LIVE[:2]  # all come through gateways, or run beside them
+    runs = LIVE if loaded.topology.sites else WITHOUT_GATEWAYS
     apart = on_namespaces(on, host, otlp)
     note([*not_run(loaded, runs, "edgewise up"), *graphs.not_served(loaded), *unlike(loaded, apart)])
     note(unused_cables(loaded.spec.links or (), loaded.topology))
@@ -236,6 +237,24 @@ def down(folder: Folder = DEFAULT) -> None:
     from edgewise.cli import waiting
 
     waiting.end(folder)
+
+
+@app.command(epilog="Example: sudo edgewise clean")
+def clean(
+    everything: Annotated[bool, typer.Option("--all", help="Also those of systems that still run.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove namespaces that a killed system has left, with all that is in them."""
+    from edgewise.runtime.controller.nursery import is_running
+    from edgewise.runtime.process.places import holders
+    from edgewise.runtime.testbeds import spaces
+
+    removed: list[str] = []
+    for folder in spaces.left_behind():
+        if everything or not (is_running(folder) or holders(folder)):
+            removed += spaces.Spaces(folder).remove()
+    said = f"removed {len(removed)} namespaces" + (f": {', '.join(removed)}" if removed else "")
+    answer({"removed": removed}, as_json, lambda: out.print(said))
 
 
 @app.command(epilog="Example: edgewise demo --seconds 10")

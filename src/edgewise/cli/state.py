@@ -13,7 +13,6 @@ from edgewise.cli.commands import verbs
 from edgewise.cli.controller import DEFAULT, FAILED, Folder, call, failing
 from edgewise.cli.nodes import show_nodes
 from edgewise.cli.output import Json, answer, out, show as show_table
-from edgewise.cli.testbed import pipelines_of, show_pipelines
 
 app = verbs()
 OUTCOMES = ("arrived", "in time", "late", "dropped", "failed")
@@ -34,9 +33,7 @@ def status(
     folder: Folder = DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Show processes, policy and number of streams; of `edgewise run` nodes, links, pipelines and tasks."""
-    if (pipelines := pipelines_of(folder)) is not None:
-        return answer(pipelines, as_json, lambda: show_pipelines(pipelines))
+    """Show processes, policy and number of streams."""
     found = call(folder, "GET", "/v1/status")
     answer(found, as_json, lambda: _show_status(found))
 

@@ -62,11 +62,7 @@ PANELS: dict[str, dict[str, Verb]] = {
         "down": Verb(
             "live", "End everything, and wait for it: workers and gateways finish what they accepted."
         ),
-        "status": Verb(
-            "state",
-            "Show processes, policy and number of streams; of `edgewise run` nodes, links, pipelines and "
-            "tasks.",
-        ),
+        "status": Verb("state", "Show processes, policy and number of streams."),
         "load": Verb(
             "traffic",
             "Send requests to the live system that is up, or all work of its scenario, and say what became "
@@ -89,15 +85,22 @@ PANELS: dict[str, dict[str, Verb]] = {
         ),
         "resume": Verb("state", "Start a worker that was drained."),
         "pipelines": Verb(
-            "nodes", "List the pipelines of the live system, and the nodes of their tasks; or end one."
+            "nodes",
+            "List the pipelines of the live system, and the nodes of their tasks; show one, or end one.",
         ),
-        "nodes": Verb("nodes", "Show the ledger: what each node has, and who holds it."),
+        "nodes": Verb(
+            "nodes",
+            "Show the ledger: what each node has, and who holds it; and links that flows of pipelines take.",
+        ),
         "fail": Verb(
-            "nodes", "Fail a node: what runs there is killed at once, and all kinds of work hear of it."
+            "nodes",
+            "Fail a node: what runs there is killed at once, and all kinds of work hear of it; or cut a "
+            "link.",
         ),
         "repair": Verb(
             "nodes",
-            "Have a node back that failed: its workers and replicas start again, others may take of it.",
+            "Have a node or link back that failed: its workers and replicas start again, others may take of "
+            "it.",
         ),
         "token": Verb(
             "state",
@@ -118,13 +121,7 @@ PANELS: dict[str, dict[str, Verb]] = {
             "live",
             "Run three tiers live under three policies in turn, and set them beside their simulation.",
         ),
-        "run": Verb(
-            "running",
-            "Run pipelines or a split model here for a while, and measure them beside the plan.",
-        ),
-        "clean": Verb(
-            "running", "Remove namespaces that a killed run or system has left, with all that is in them."
-        ),
+        "clean": Verb("live", "Remove namespaces that a killed system has left, with all that is in them."),
         "profile": Verb(
             "profile", "Measure delay, memory and sustained rate of an ONNX network on this machine."
         ),

@@ -170,7 +170,7 @@ def _all_work(folder: Path, seed: int, as_json: bool) -> None:
     """See `load`."""
     from edgewise.runtime.clients import all_work
 
-    found = all_work.bring(folder, seed)
+    found = all_work.bring(folder, seed, say=lambda text: note([text]))
     if as_json:
         seen = {"figures": found.figures, "median_s": found.median_s, "busy": found.busy}
         return print(json.dumps(seen, indent=1, default=dict))

@@ -1,7 +1,7 @@
 """Read text on frames as a pipeline: detect → classify → recognise, three real networks.
 
 The networks are those inside the `rapidocr-onnxruntime` package (PaddleOCR, real weights); only the ONNX
-files are used. Each function is a task, as `edgewise run` runs it: a picture in, lines of text out.
+files are used. Each function is a task of a pipeline: a picture in, lines of text out.
 Pictures of single lines, which `edgewise demo` sends as queries, are drawn here, too.
 """
 
@@ -205,7 +205,7 @@ def scenario(inputs: Sequence[Path]) -> dict[str, Any]:
     return {
         "name": "read-text",
         "description": "Text on frames of a camera is read by three networks on five nodes.",
-        "duration_s": 10,
+        "duration_s": 60,
         "clusters": [{"name": "town", "tier": 0, "nodes": [
             {"name": name, "speed_ops": speed, "resources": {"cpu_cores": 4, "memory_bytes": memory}}
             for name, speed, memory in nodes
@@ -214,7 +214,7 @@ def scenario(inputs: Sequence[Path]) -> dict[str, Any]:
             {"between": [one, other], "bandwidth_bps": rate, "shared": "both"} for one, other, rate in links
         ],
         "pipelines": [{
-            "name": "read-text", "source": "camera", "input_bytes": inputs[0].stat().st_size, "length_s": 10,
+            "name": "read-text", "source": "camera", "input_bytes": inputs[0].stat().st_size, "length_s": 60,
             "tasks": tasks, "code": str(Path(__file__).resolve()), "inputs": [path.name for path in inputs],
         }],
     }  # fmt: skip

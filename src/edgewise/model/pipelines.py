@@ -79,6 +79,17 @@ class Network:
         """(N,) operations per second that tasks share; None where they do not."""
         return None if self.cores is None else self.speed_ops * self.cores / self.task_cores
 
+    def alike(self, other: "Network") -> bool:
+        """Whether another one has the same nodes and links, whatever is free of the nodes."""
+        return (
+            self.names == other.names
+            and np.array_equal(self.speed_ops, other.speed_ops)
+            and np.array_equal(self.task_cores, other.task_cores)
+            and (self.cores is None) == (other.cores is None)
+            and np.array_equal(self.ends, other.ends)
+            and np.array_equal(self.bandwidth_bps, other.bandwidth_bps)
+        )
+
     def node(self, name: str) -> int:
         """Index of the node `name`.
 

@@ -38,7 +38,6 @@ from edgewise.report.use import SORTED_BY, USE
 OWNERS = {
     "state.sqlite": "a live system",
     "state.sqlite.copy": "a live system",
-    "streams.db": "edgewise run",
     "manifest.json": "a simulation",
     "runs.jsonl": "a sweep",
     "claims.json": "a reproduction",

@@ -79,7 +79,7 @@ def check_testbed(make_testbed: "Callable[[Network], Testbed]", limit_s: float =
     """Addresses, flows, real traffic, a link that fails and returns, and a clean end (extra `place`).
 
     Args:
-        make_testbed: makes a test bed of a network; netns needs root.
+        make_testbed: makes a test bed of a network; namespaces need root.
         limit_s: for each transfer.
     Raises:
         AssertionError: says which part of the contract of `edgewise.runtime.testbeds.Testbed` is broken.

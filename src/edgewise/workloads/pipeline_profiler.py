@@ -10,13 +10,15 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 from edgewise.errors import ScenarioError
 from edgewise.model.grammar.pipelines import PipelineSpec
+from edgewise.model.pipelines import network_of
+from edgewise.model.scenario import Scenario
 from edgewise.workloads.payloads import encode
 from edgewise.workloads.task_code import functions_of, load_code
 
@@ -83,6 +85,42 @@ def profiled(spec: PipelineSpec, profile: tuple[TaskProfile, ...], speed_ops: fl
         task.model_copy(update=found[task.name] | task.model_dump(exclude_none=True)) for task in spec.tasks
     )
     return spec.model_copy(update={"tasks": tasks})
+
+
+def with_figures(scenario: Scenario, say: Callable[[str], None]) -> Scenario:
+    """A scenario whose pipelines have all figures: what they leave out is profiled, on one processor.
+
+    The fastest node stands for this machine.
+
+    Args:
+        say: is told what will make frames/s differ from the plan.
+    Raises:
+        ScenarioError: a frame cannot be read, or see `profile_pipeline`.
+    """
+    speed_ops = float(network_of(scenario).speed_ops.max())
+    made = tuple(
+        _with_figures(spec, speed_ops, say) if isinstance(spec, PipelineSpec) and spec.code else spec
+        for spec in scenario.pipelines or ()
+    )
+    return replace(scenario, pipelines=made)
+
+
+def _with_figures(spec: PipelineSpec, speed_ops: float, say: Callable[[str], None]) -> PipelineSpec:
+    where = f"pipeline {spec.name!r}: inputs"
+    if not spec.inputs:
+        raise ScenarioError(f"{where}: is missing; name a file that its source sends")
+    try:
+        sample = Path(spec.inputs[0]).read_bytes()
+    except OSError as error:
+        raise ScenarioError(
+            f"{where}: {spec.inputs[0]}: cannot be read: {error.strerror}; check it"
+        ) from None
+    if abs(len(sample) - spec.input_bytes) > 0.05 * spec.input_bytes:
+        size = f"{len(sample):,} bytes, input_bytes of the pipeline says {spec.input_bytes:,.0f}"
+        say(f"{spec.inputs[0]} has {size}: frames/s will differ from the plan")
+    if any(None in (task.work_ops, task.output_bytes) for task in spec.tasks):
+        return profiled(spec, profile_pipeline(spec, sample, {"here": 1})["here"], speed_ops)
+    return spec
 
 
 def _on_kind(

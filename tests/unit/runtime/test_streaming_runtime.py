@@ -4,17 +4,17 @@ import contextlib
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from edgewise.errors import ScenarioError
 from edgewise.model.pipelines import Network
-from edgewise.runtime.pipelines.session import open_backend
 from edgewise.runtime.pipelines.task import CHUNK, Meter, TokenBucket, accept, listen, receive, send
-from edgewise.runtime.testbeds import Flow, nodes_on
-from edgewise.runtime.testbeds.netns import WIRE, NodeState, changes, device_commands
+from edgewise.runtime.testbeds import Flow, LocalTestbed, nodes_on
+from edgewise.runtime.testbeds.flows import HubState, ShapedFlow, changes, wanted
+from edgewise.runtime.testbeds.kernel import LEAST_BPS, WIRE, queue_commands
 from edgewise.workloads.payloads import decode, encode
 
 
@@ -96,37 +96,42 @@ def test_a_bucket_lets_through_what_its_rate_allows():
     waiting.join(10.0)
 
 
+FLOW = ShapedFlow(20_001, "10.0.0.1", "10.0.0.2", (3, 0), "p7", 1e6, cut=False)
+RATES_BPS = {0: 4e6, 3: 1e6}
+
+
 def test_changes_lead_from_one_state_to_the_other_and_none_when_equal():
-    want = NodeState()
-    want.add_hop(20_001, "10.0.0.1", "10.0.0.2", False, "10.1.0.1", "l0")
-    want.add_shape(20_001, "10.0.0.1", "10.0.0.2", "l0", 1e6)
-    assert want.classes["l0", 20_001] == pytest.approx(1e6 * WIRE, rel=1e-3)
-    ip, tc = changes(NodeState(), want)
+    empty, want = wanted([], RATES_BPS, 100), wanted([FLOW], RATES_BPS, 100)
+    assert want.classes[3, 20_001] == pytest.approx(1e6 * WIRE, rel=1e-3)
+    ip, tc = changes(HubState(), want)
     assert ip == [
-        "route replace 10.0.0.2/32 via 10.1.0.1 dev l0 table 20001",
-        "rule add from 10.0.0.1 to 10.0.0.2 ipproto tcp dport 20001 lookup 20001 pref 1000",
+        "rule add from 10.0.0.1 to 10.0.0.2 iif b3 ipproto tcp dport 20001 lookup 100 pref 50",
+        "rule add from 10.0.0.1 to 10.0.0.2 iif p7 ipproto tcp dport 20001 lookup 103 pref 50",
     ]
-    assert tc[0].startswith("class replace dev l0 parent 1:1 classid 1:4e21 htb prio 1 rate 1046000bit")
-    assert tc[1].endswith(
+    assert tc[0].startswith("class replace dev a0 parent 1: classid 1:4e21 htb prio 0 rate 1046000bit")
+    assert tc[-1].endswith(
         "match ip src 10.0.0.1/32 match ip dst 10.0.0.2/32 match ip dport 20001 0xffff flowid 1:4e21"
     )
     assert changes(want, want) == ([], [])
-    ip, tc = changes(want, NodeState())
-    assert [line.split()[:2] for line in ip] == [["rule", "del"], ["route", "del"]]
-    assert [line.split()[:2] for line in tc] == [["filter", "del"], ["class", "del"]]
-    faster = NodeState(dict(want.classes), want.filters, want.rules, want.routes)
-    faster.classes["l0", 20_001] *= 2
+    ip, tc = changes(want, empty)
+    assert [line.split()[:2] for line in ip] == [["rule", "del"], ["rule", "del"]]
+    assert [line.split()[:2] for line in tc[2:]] == [["filter", "del"]] * 2 + [["class", "del"]] * 2
+    faster = HubState(dict(want.classes), want.filters, want.rules, want.rest_bps)
+    faster.classes[0, 20_001] *= 2
     ip, tc = changes(want, faster)
     assert ip == [] and len(tc) == 1 and "2092000bit" in tc[0]
-    whole = [text for text in device_commands("l0", 1e6) if "classid 1:1 " in text]
+    whole = [text for text in queue_commands("a0", 1e6, 3000, new=False) if "classid 1:1 " in text]
     assert len(whole) == 1 and "rate 1045580bit ceil 1045580bit" in whole[0]
 
 
-def test_acknowledgements_go_back_by_source_port():
-    state = NodeState()
-    state.add_hop(20_001, "10.0.0.1", "10.0.0.2", True, "10.1.0.0", "l0")
-    assert state.rules == {(20_001, "10.0.0.2", "10.0.0.1", "sport")}
-    assert state.routes == {(20_001, "10.0.0.1"): ("10.1.0.0", "l0")}
+def test_messages_have_what_flows_leave_of_a_link_and_never_nothing():
+    before, after = wanted([], RATES_BPS, 100).rest_bps, wanted([FLOW], RATES_BPS, 100).rest_bps
+    assert after[0] == before[0] - 1_046_000 and after[3] == LEAST_BPS
+
+
+def test_packets_of_a_flow_whose_path_is_cut_go_nowhere():
+    cut = wanted([replace(FLOW, cut=True)], RATES_BPS, 100)
+    assert {rule[-1] for rule in cut.rules} == {"blackhole"} and len(cut.rules) == 2
 
 
 def test_paths_that_lead_nowhere_are_refused():
@@ -138,7 +143,7 @@ def test_paths_that_lead_nowhere_are_refused():
 
 
 def test_the_local_backend_counts_changes_and_stops_cut_flows():
-    bed = open_backend("local", line())
+    bed = LocalTestbed(line())
     flows = [Flow(5, 0, 2, (0, 1), 3e5), Flow(6, 0, 1, (0,), 4e5)]
     assert bed.apply(flows) == 2 and bed.apply(flows) == 0 and bed.apply(flows[:1]) == 1
     assert bed.sender_rate_bps(5) == 3e5
@@ -146,5 +151,3 @@ def test_the_local_backend_counts_changes_and_stops_cut_flows():
     assert bed.sender_rate_bps(5) == 0.0
     bed.set_link(1, up=True)
     assert bed.sender_rate_bps(5) == 3e5
-    with pytest.raises(ScenarioError, match="backend 'nets': is not known; did you mean 'netns'"):
-        open_backend("nets", line())

@@ -44,6 +44,7 @@ from edgewise.runtime.pipelines.live import LivePipeline, live_pipeline
 from edgewise.runtime.protocol.messages import DEADLINE
 from edgewise.workloads.deferrable import jobs_apart
 from edgewise.workloads.generate import BROUGHT, generate_streams
+from edgewise.workloads.pipeline_profiler import with_figures
 from edgewise.workloads.pipelines import pipelines_of
 from edgewise.workloads.queries import split_queries
 from edgewise.workloads.services import simulated_services
@@ -76,19 +77,26 @@ class Brought:
     busy: str | None = None
 
 
-def bring(state: Path, seed: int = 0, later_s: float = LATER_S) -> Brought:
+def _nobody(_: str) -> None:
+    """Nobody is told."""
+
+
+def bring(
+    state: Path, seed: int = 0, later_s: float = LATER_S, say: Callable[[str], None] = _nobody
+) -> Brought:
     """Bring all work of the scenario that is up, for as long as it says.
 
     Args:
         state: its folder.
         seed: of what comes.
         later_s: that pipelines and jobs have to end after all else.
+        say: is told what makes the run differ from its plan.
     Raises:
         RunError: the system does not answer.
     """
     store, scenario = store_of(state), load_scenario(state / SCENARIO)
     clients = at_sites(store, [site.name for site in scenario.topology.sites])
-    bringing, running = _Bringing(scenario, clients, operator(store), seed, later_s), store.processes()
+    bringing, running = _Bringing(scenario, clients, operator(store), seed, later_s, say), store.processes()
     store.close()
     found, machine = measured("load", running, [*clients, bringing.controller], bringing.all())
     found.busy, found.waited = machine.busy, machine.waited
@@ -102,7 +110,7 @@ class _Bringing:
     Args:
         gateways: a client for each site.
         controller: a client of it.
-        later_s: see `bring`.
+        later_s, say: see `bring`.
     """
 
     def __init__(
@@ -112,8 +120,9 @@ class _Bringing:
         controller: http.Client,
         seed: int,
         later_s: float,
+        say: Callable[[str], None],
     ) -> None:
-        self._later_s = later_s
+        self._later_s, self._say = later_s, say
         self.scenario, self._gateways, self.controller, self.seed = scenario, gateways, controller, seed
         self.found, self._began_s, self._began = Brought(seed), 0.0, 0.0
         self._unprepared, self._prepared = 1 + len(scenario.holds), asyncio.Event()
@@ -217,8 +226,9 @@ class _Bringing:
     # pipelines and jobs
 
     async def _pipelines(self) -> None:
-        pipelines = pipelines_of(self.scenario, self.seed)
-        specs = {each.name: each for each in self.scenario.pipelines or () if isinstance(each, PipelineSpec)}
+        scenario = await asyncio.to_thread(with_figures, self.scenario, self._say)
+        pipelines = pipelines_of(scenario, self.seed)
+        specs = {each.name: each for each in scenario.pipelines or () if isinstance(each, PipelineSpec)}
         path = "/v1/admin/pipelines"
 
         async def one(pipeline: Pipeline) -> int:

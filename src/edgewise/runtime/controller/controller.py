@@ -4,7 +4,7 @@
     GET  /v1/status                       policy, shadow, processes, streams at a glance
     GET  /v1/workers, /v1/gateways        each process: where, since when, restarts, what it reports
     PUT  /v1/workers/{name}               {"wanted": bool}: false drains and ends it, true starts it
-    .../v1/nodes, /v1/admin/…             nodes that fail, jobs and pipelines, see `requests`
+    .../v1/nodes, /v1/links, /v1/admin/…  nodes and links that fail, jobs and pipelines, see `requests`
     GET  /v1/streams                      every stream, with its gateway
     GET  /v1/policies                           who decides what, and who watches
     GET  /v1/policies/{decision}  PUT {"policy"}   everywhere, now and after restarts
@@ -42,7 +42,7 @@ from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.controller.reconcile import Pass, reconcile
 from edgewise.runtime.controller.replicas import Replicas
-from edgewise.runtime.controller.requests import about_nodes, about_work, ledger
+from edgewise.runtime.controller.requests import about_links, about_nodes, about_work, ledger
 from edgewise.runtime.controller.rolling import TRIES, Rolling
 from edgewise.runtime.controller.switching import Switching
 from edgewise.runtime.controller.upkeep import Upkeep
@@ -251,6 +251,8 @@ class Controller:
                 return self._want(name, request.body)
             case _, ["v1", "nodes", *_]:
                 return about_nodes(self.plane, request, self.reconcile)
+            case _, ["v1", "links", *_]:
+                return about_links(self.pipelines, request)
             case "GET", ["v1", "policies"]:
                 return http.as_json(self._policies())
             case "GET", ["v1", "policies", decision]:

@@ -27,8 +27,8 @@ LARGEST_BYTES = 1e8
 def served_graphs(scenario: Scenario) -> Sequence[GraphSpec]:
     """Graphs that can be served: read from networks, on two nodes or more of one cluster."""
     clusters = [c for c in scenario.topology.clusters if any(node.speed_ops > 0 for node in c.nodes)]
-    if len(clusters) != 1 or len(clusters[0].nodes) < 2:
-        return ()
+    if not scenario.topology.sites or len(clusters) != 1 or len(clusters[0].nodes) < 2:
+        return ()  # queries come by the gateways of sites
     return [graph for graph in scenario.graphs if graph.network is not None]
 
 

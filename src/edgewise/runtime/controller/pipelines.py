@@ -1,10 +1,10 @@
 """Pipelines, live: placed on the plane's ledger beside all other work, and run here as processes.
 
 What is decided is decided by `core.place.core.PlaceCore`; here are the clock, the store and the processes. A
-pipeline without code is run by stand-ins, which take the time and send the bytes that it says; their senders
-pace themselves to the rates that flows have in the plan, and sources to what the cores that other work leaves
-let their pipeline do. Links as such are not emulated: that requests and pipelines slow each other down there
-is seen in simulation, and by `edgewise run` on shaped namespaces.
+pipeline without code is run by stand-ins, which take the time and send the bytes that it says. Flows have the
+rates of the plan: on namespaces links hold them to these, and messages have what they leave; else their
+senders pace themselves, and messages know nothing of them. Sources send what the cores that other work leaves
+let their pipeline do.
 
 Processes are started and ended in threads, and so is the policy asked: all may take seconds. Pipelines start
 side by side, a few at a time; what ends has ended before others start in its place. Their standard input is
@@ -18,12 +18,13 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from edgewise import policies
 from edgewise.core.place import (
+    BandwidthChanged,
     MovePipeline,
     PipelineEnded,
     PipelineSubmitted,
@@ -40,16 +41,18 @@ from edgewise.core.place import (
 from edgewise.core.place.core import PlaceCore, reserving_of
 from edgewise.errors import RunError, ScenarioError
 from edgewise.model.pipelines import Network, Pipeline, network_of
+from edgewise.model.scenario import Scenario
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime import clock
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
+from edgewise.runtime.controller.pipelines_seen import PipelinesSeen, told
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.processes import PipelineTasks
 from edgewise.runtime.process.lifecycle import pause_s
 from edgewise.runtime.states import RUNNING
 from edgewise.runtime.store.database import StoreError
 from edgewise.runtime.store.pipelines import KeptPipeline
-from edgewise.runtime.testbeds import LocalTestbed
+from edgewise.runtime.testbeds import LocalTestbed, Testbed
 from edgewise.runtime.testbeds.spaces import SPACES, SpaceTestbed, from_settings
 
 log = logging.getLogger("edgewise.pipelines")
@@ -84,6 +87,9 @@ class LivePipelines(LiveDecision):
         self.book, self.core = plane.store.pipelines, None
         plane.carry_out |= dict.fromkeys(get_args(PlaceCommand), self._obey)
         self._processes: PipelineTasks | None = None
+        self._seen: PipelinesSeen | None = None
+        self._scenario: Scenario | None = None  # that the nodes and links of the processes are of
+        self._down: set[int] = set()  # links
         self._commands: list[PlaceCommand] = []  # to be carried out
         self._still: set[int] = set()  # frames meet a node that is down, or it is about to come back
         self._fallen: dict[int, Fallen] = {}
@@ -108,8 +114,13 @@ class LivePipelines(LiveDecision):
         core = self._core_of(network_of(self.plane.scenario), reserving_of(self.plane.scenario))
         self.watch()
         self.plane.listen(now_s)
-        self._tell(core, {each.id: each for each in self.book.open()}, now_s)
+        await self._follow()
+        await self._switch_links(now_s)
+        kept = {each.id: each for each in self.book.open()}
+        self._tell(core, kept, now_s)
         if not self.loading() and core.due:
+            for event in [event for each in kept.values() for event in told(core, each)]:
+                self.plane.tell(event, now_s)
             decided = await asyncio.to_thread(core.question(now_s))  # all else goes on meanwhile
             if self.core is core:
                 self.plane.tell(PlacementDue(now_s, decided), now_s)
@@ -132,10 +143,9 @@ class LivePipelines(LiveDecision):
 
     def _core_of(self, network: Network, reserving: Reserving) -> PlaceCore:
         """The core in the plane; another one where the network is another."""
-        if self.core is not None:
-            known = replace(self.core.network, bandwidth_bps=self.core.whole_bps)
-            if not _same(known, network) or self.core.reserving != reserving:
-                self.close()
+        same = self._seen is not None and self._seen.network.alike(network)
+        if self.core is not None and not (same and self.core.reserving == reserving):
+            self.close()
         name = self.store.policy("place") or policies.USUAL["place"]
         if self.core is None:
             for each in [each for each in self.plane.ledger.reservations if each.decision == "place"]:
@@ -143,14 +153,54 @@ class LivePipelines(LiveDecision):
             first, ledger = policies.load("place", policies.USUAL["place"]), self.plane.ledger
             self.core = PlaceCore(network, first, ledger=ledger, reserving=reserving)
             self.begin_with(name)
-            spaces = from_settings(self.plane.store.get(SPACES, {}))
-            bed = SpaceTestbed(network, spaces) if spaces else LocalTestbed(network)
-            self._processes, self._watching = PipelineTasks(bed), ""
+            self._seen, self._scenario, self._down = PipelinesSeen(network), self.plane.scenario, set()
+            self._processes, self._watching = PipelineTasks(self._bed(network)), ""
         elif name != self.name:
             self.begin_with(name)
         core: PlaceCore = self.core
         self.plane.cores["place"] = core
         return core
+
+    def _bed(self, network: Network) -> Testbed:
+        """Nodes and links as they are."""
+        spaces = from_settings(self.store.get(SPACES, {}))
+        if not spaces:
+            return LocalTestbed(network)
+        return SpaceTestbed(network, self.plane.scenario.topology, spaces)
+
+    async def _follow(self) -> None:
+        """See what tasks say; have flows on the links of a scenario that is another one to others alone."""
+        assert self._processes is not None and self._seen is not None
+        if self._scenario is not self.plane.scenario:
+            scenario, bed = self.plane.scenario, self._bed(self._seen.network)
+            await asyncio.to_thread(self._processes.lay, bed, self._down)
+            self._scenario = scenario
+        self._seen.look(self._processes.running)
+
+    async def _switch_links(self, now_s: float) -> None:
+        """Links fail, and are back, as the store says; flows go around those that are down."""
+        assert self._processes is not None and self._seen is not None
+        network = self._seen.network
+        pairs = [set(ends) for ends in self.store.links_down()]
+        ends = [{network.names[node] for node in ends} for ends in network.ends.tolist()]
+        down = {link for link, each in enumerate(ends) if each in pairs}
+        for link in sorted(down ^ self._down):
+            up = link not in down
+            await asyncio.to_thread(self._processes.set_link, link, up)
+            self.plane.tell(BandwidthChanged(link, float(network.bandwidth_bps[link]) if up else 0.0), now_s)
+        self._down = down
+
+    def links(self) -> list[dict[str, Any]]:
+        """Links between nodes, and what flows have of them; none before there is anything to place."""
+        if self.core is None or self._seen is None:
+            return []
+        return self._seen.links(self.core, self._down)
+
+    def rates(self, number: int) -> dict[str, Any] | None:
+        """What a pipeline that runs did in the last seconds, beside its plan; None: nothing is known yet."""
+        if self.core is None or self._seen is None:
+            return None
+        return self._seen.report(self.core).get(number)
 
     def _tell(self, core: PlaceCore, kept: dict[int, KeptPipeline], now_s: float) -> None:
         """Tell the core which pipelines came and ended."""
@@ -242,8 +292,9 @@ class LivePipelines(LiveDecision):
         """Note how far a pipeline is; what cannot be written down counts the next time."""
         frames, ran_s = self._fresh(kept, now_s)
         if ran_s > 0.0:
+            measured = self._seen.measured(kept.id) if self._seen is not None else None
             with suppress(StoreError):  # whatever else is to be done does not wait for it
-                self.book.went_on(kept.id, frames, ran_s)
+                self.book.went_on(kept.id, frames, ran_s, measured)
                 self._looked_s[kept.id] = now_s, self._looked_s[kept.id][1] + frames
 
     def _fresh(self, kept: KeptPipeline, now_s: float) -> tuple[float, float]:
@@ -325,18 +376,6 @@ class LivePipelines(LiveDecision):
 def _number_of(command: PlaceCommand) -> int:
     """The pipeline that a command is about."""
     return command.pipeline if isinstance(command, StopPipeline) else command.placement.pipeline.id
-
-
-def _same(one: Network, other: Network) -> bool:
-    """Whether two networks are alike, what is free of nodes and links that are down left out."""
-    return (
-        one.names == other.names
-        and np.array_equal(one.speed_ops, other.speed_ops)
-        and np.array_equal(one.task_cores, other.task_cores)
-        and (one.cores is None) == (other.cores is None)
-        and np.array_equal(one.ends, other.ends)
-        and np.array_equal(one.bandwidth_bps, other.bandwidth_bps)
-    )
 
 
 def rehearse(policy: PlacementPolicy, _: Network | None = None) -> list[PlaceCommand]:

@@ -79,6 +79,7 @@ def deciding(scenario: Scenario, given: Mapping[str, str] = NONE) -> dict[str, s
     """
     services, pools = scenario.services is not None, bool(scenario.topology.pools)
     there = dict.fromkeys(policies.DECISIONS, True) | {
+        "dispatch": bool(scenario.topology.sites),
         "requests": services,
         "orchestrate": services or pools,
         "split": bool(served_graphs(scenario)),
@@ -178,6 +179,7 @@ def prepare(
         store.put("controller", {"port": (store.get("controller") or {}).get("port") or free_port()})
         if change.before is None:
             store.put("nodes down", [])
+            store.put("links down", [])
             store.put("node changes", [])
         else:
             change.before["renamed"] = known.renamed

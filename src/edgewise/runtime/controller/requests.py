@@ -2,6 +2,8 @@
 
 GET    /v1/nodes                     the ledger: who holds what of each
 PUT    /v1/nodes/{name}              {"up": bool}: false fails it with all that runs there, true repairs it
+GET    /v1/links                     links between nodes that flows of pipelines take
+PUT    /v1/links/{one}/{other}       {"up": bool}: false cuts the link between two nodes, true mends it
 GET    /v1/admin/jobs                every job, oldest first
 POST   /v1/admin/jobs                submit one; kept before the answer, the same `key` is the same job
 GET    /v1/admin/jobs/{id}           one job
@@ -9,6 +11,7 @@ DELETE /v1/admin/jobs/{id}           end it, or never start it
 GET    /v1/admin/jobs/{id}/output    the last of what it wrote
 GET    /v1/admin/pipelines           every pipeline, oldest first
 POST   /v1/admin/pipelines           {"key", "live"}: run one; the same `key` is the same pipeline
+GET    /v1/admin/pipelines/{id}      one, and what its tasks and flows do beside the plan
 DELETE /v1/admin/pipelines/{id}      end it
 """
 
@@ -29,6 +32,7 @@ from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.protocol.messages import flag, number, stated_in, text
 from edgewise.runtime.protocol.openapi import unanswered
 from edgewise.runtime.store.jobs import PAUSE, RESTART, Job, Wish
+from edgewise.runtime.store.pipelines import KeptPipeline
 from edgewise.runtime.watch.logs import end_of
 
 log = logging.getLogger("edgewise.nodes")
@@ -74,6 +78,31 @@ def _change(plane: LivePlane, name: str, body: bytes, end: Callable[[], None]) -
     return {"node": name, "up": up}
 
 
+def about_links(pipelines: LivePipelines, request: http.HttpRequest) -> http.Response:
+    """Answer a request about links between nodes.
+
+    Raises:
+        ProtocolError: there is no such link.
+    """
+    match request.method, request.parts[2:]:
+        case "GET", []:
+            return http.as_json(pipelines.links())
+        case "PUT", [one, other]:
+            return http.as_json(_cut(pipelines, (one, other), request.body))
+    return unanswered(request, "controller")
+
+
+def _cut(pipelines: LivePipelines, ends: tuple[str, str], body: bytes) -> dict[str, Any]:
+    known = [row["ends"] for row in pipelines.links()]
+    if set(ends) not in map(set, known):
+        there = ", ".join(f"{one}-{other}" for one, other in known) or "none"
+        raise ProtocolError(f"no link {'-'.join(ends)[:160]!r}; there are {there}", status=404)
+    up = flag(stated_in(body, "up").get("up"), "up")
+    pipelines.store.change_link(ends, up)
+    log.warning("link mended" if up else "link cut", extra={"who": "-".join(ends)})
+    return {"ends": list(ends), "up": up}
+
+
 def about_work(jobs: LiveJobs, pipelines: LivePipelines, request: http.HttpRequest) -> http.Response:
     """Answer a request about jobs or pipelines.
 
@@ -99,10 +128,11 @@ def about_work(jobs: LiveJobs, pipelines: LivePipelines, request: http.HttpReque
             return http.as_json([kept.row() for kept in pipelines.listed()])
         case "POST", ["pipelines"]:
             return http.as_json(_run(pipelines, request.body))
+        case "GET", ["pipelines", number]:
+            kept = _pipeline(pipelines, number)
+            return http.as_json(kept.row() | {"rates": pipelines.rates(kept.id)})
         case "DELETE", ["pipelines", number]:
-            if pipelines.book.get(_id(number)) is None:
-                raise ProtocolError(f"no pipeline {number[:80]!r}; edgewise pipelines lists them", status=404)
-            pipelines.book.cancel(_id(number))
+            pipelines.book.cancel(_pipeline(pipelines, number).id)
             return http.as_json({"id": _id(number), "ending": True})
     return unanswered(request, "controller")
 
@@ -116,6 +146,12 @@ def _find(jobs: LiveJobs, number: str) -> Job:
     if (job := jobs.book.get(_id(number))) is None:
         raise ProtocolError(f"no job {number[:80]!r}", status=404)
     return job
+
+
+def _pipeline(pipelines: LivePipelines, number: str) -> KeptPipeline:
+    if (kept := next((each for each in pipelines.listed() if each.id == _id(number)), None)) is None:
+        raise ProtocolError(f"no pipeline {number[:80]!r}; edgewise pipelines lists them", status=404)
+    return kept
 
 
 def _run(pipelines: LivePipelines, body: bytes) -> dict[str, Any]:

@@ -43,6 +43,7 @@ LAST = "last_operation"  # in the store
 PATIENCE_S = 60.0  # a gateway that hangs is killed and started anew long before
 POLL_S = 0.1
 AT_START, UNDONE = "when it starts", "undone"
+NO_SITES = "the scenario has no sites; add some, by whose gateways streams come"
 NO_PIPELINES = "the scenario has no pipelines; add a section of them"
 NO_SPLIT = "no variant of the scenario is split; start with --models and a folder that has one"
 Answer = Callable[[Process, str, str, bytes], Awaitable[http.Response | None]]
@@ -119,6 +120,7 @@ class Switching:
         plane = self.replicas.plane
         has_services, orchestrated = plane.services is not None, plane.orchestrated is not None
         there = {
+            "dispatch": (not plane.has_scenario or bool(plane.scenario.topology.sites), NO_SITES),
             "split": (bool(self._splits()), NO_SPLIT),
             "place": (plane.has_pipelines, NO_PIPELINES),
             "requests": (has_services, NO_SERVICES),

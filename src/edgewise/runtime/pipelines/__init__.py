@@ -5,10 +5,9 @@ live      a pipeline that can run
 running   one that does, and what its tasks say
 processes the processes of all that run, and their flows
 rates     what they do beside the plan
-meta      the database of nodes, links, pipelines, tasks and flows, and the monitor that fills it
-session   the compute controller: tells the core what happened, starts processes, applies flows, measures
 
+Who decides, keeps and watches them: `edgewise.runtime.controller.pipelines`.
 What tasks pass on: `edgewise.workloads.payloads`. Profiler: `edgewise.workloads.pipeline_profiler`.
-Network manager: `edgewise.runtime.testbeds.netns`.
+Network manager: `edgewise.runtime.testbeds.flows`.
 Forbidden here: simulating.
 """

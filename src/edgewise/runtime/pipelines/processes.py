@@ -106,10 +106,27 @@ class PipelineTasks:
         pipeline.processes[""].tell(json.dumps({"pace_s": pace_s}))
 
     def stop(self, number: int) -> None:
-        """End the processes of a pipeline that runs."""
+        """End the processes of a pipeline that runs, and its flows."""
         with self._changing:
             ended = self.running.pop(number, None)
-        self._end(ended.processes.values() if ended else ())
+        if ended is not None:
+            self._end(ended.processes.values())
+            with self._changing:
+                self.backend.apply(self.flows())
+
+    def set_link(self, link: int, up: bool) -> None:
+        """A link is cut, or mended."""
+        with self._changing:
+            self.backend.set_link(link, up)
+            self._tell_rates()
+
+    def lay(self, backend: Testbed, down: Iterable[int]) -> None:
+        """Have flows on another backend of the same nodes and links, of which some are down."""
+        with self._changing:
+            self.backend = backend
+            for link in down:
+                backend.set_link(link, up=False)
+            backend.apply(self.flows())
 
     def _end(self, tasks: Iterable[StartedTask]) -> None:
         left = list(tasks)

@@ -9,7 +9,7 @@ from typing import Any
 from edgewise.core.place import Placement
 from edgewise.errors import RunError
 from edgewise.runtime.pipelines.live import LivePipeline
-from edgewise.runtime.pipelines.task import LOST, PERIOD_S, TaskSetting
+from edgewise.runtime.pipelines.task import LOST, TaskSetting
 from edgewise.runtime.process.machine import Child, exit_status
 
 SOURCE = "source"  # in names of flows: the process that sends frames
@@ -34,14 +34,13 @@ class StartedTask:
         self._error: str | None = None
         self.died = False
         self._ready = threading.Event()
-        self._fresh = threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
         self.tell(json.dumps(setting))
 
     def tell(self, line: str) -> None:
         """A line on its standard input."""
         assert self._child.stdin is not None
-        with contextlib.suppress(OSError, ValueError):  # it has ended; `report` says why
+        with contextlib.suppress(OSError, ValueError):  # it has ended; `said` says why
             self._child.stdin.write(line.encode() + b"\n")
             self._child.stdin.flush()
 
@@ -54,19 +53,6 @@ class StartedTask:
         if not self._ready.wait(timeout_s):
             raise RunError(f"{self.label}: did not start within {timeout_s:g} s; load less at import")
         self.check()
-
-    def report(self) -> dict[str, float]:
-        """Its newest report, not older than a few periods: frames, busy_s, at_s and bytes by port.
-
-        Raises:
-            RunError: it failed, or no longer says anything.
-        """
-        self._fresh.clear()
-        if not self._fresh.wait(20 * PERIOD_S):
-            self.check()
-            raise RunError(f"{self.label}: says nothing any more; the machine may be too busy")
-        self.check()
-        return self.latest
 
     @property
     def culprit(self) -> bool:
@@ -98,12 +84,10 @@ class StartedTask:
             elif "at_s" in said:
                 self.latest = said
             self._ready.set()
-            self._fresh.set()
         if self._error is None:
             self.died = True
             self._error = f"ended with status {exit_status(self._child)}"
         self._ready.set()
-        self._fresh.set()
 
 
 @dataclass(slots=True)

@@ -75,7 +75,8 @@ def warm(folder: Path) -> None:
     for draw in (normal_of, normal_pair_of):
         draw(np.uint64(0), int(Purpose.NETWORK), 0, 0)
     store = Store(folder / DATABASE)
-    for decision in ("dispatch", *(["requests"] if services is not None else [])):
+    gateways = ["dispatch"] if world.site_names else []  # where there are no sites nothing comes by any
+    for decision in (*gateways, *(["requests"] if services is not None else [])):
         _try_out((decision, store.policy(decision)), world, services)
     jobs.warm(store.policy("defer"))
     wanted = [row.process.settings.get("split") for row in store.processes()]

@@ -29,6 +29,8 @@ class KeptPipeline:
         frames, ran_s: done so far, and the time that it ran.
         moves: how often tasks went to other nodes, or were stopped.
         cancel: somebody asked for its end.
+        measured: of tasks with code: the node that each was on last, frames since it was started there, and
+            their mean time.
     """
 
     id: int
@@ -43,6 +45,7 @@ class KeptPipeline:
     ran_s: float
     moves: int
     cancel: bool
+    measured: Mapping[str, tuple[str, float, float]]
 
     def row(self) -> dict[str, Any]:
         """For JSON."""
@@ -101,11 +104,22 @@ class PipelineTable(PipelineSchema):
             (number, why),
         )
 
-    def went_on(self, number: int, frames: float, ran_s: float) -> None:
-        """It has done so many frames, and ran for so long, since this was said last."""
+    def went_on(
+        self,
+        number: int,
+        frames: float,
+        ran_s: float,
+        measured: Mapping[str, tuple[str, float, float]] | None = None,
+    ) -> None:
+        """It has done so many frames, and ran for so long, since this was said last.
+
+        Args:
+            measured: see `KeptPipeline`; None: as before.
+        """
         self.db.run(
-            "UPDATE pipeline SET frames = frames + ?2, ran_s = ran_s + ?3 WHERE id = ?1 AND ended_s IS NULL",
-            (number, frames, ran_s),
+            "UPDATE pipeline SET frames = frames + ?2, ran_s = ran_s + ?3, measured = coalesce(?4, measured)"
+            " WHERE id = ?1 AND ended_s IS NULL",
+            (number, frames, ran_s, None if measured is None else msgspec.json.encode(measured).decode()),
         )
 
     def end(self, number: int, state: str, why: str) -> None:
@@ -116,4 +130,5 @@ class PipelineTable(PipelineSchema):
         )
 
     def _some(self, which: str, values: Sequence[Any]) -> list[KeptPipeline]:
-        return self.db.kept(KeptPipeline, f"pipeline WHERE {which} ORDER BY id", values, ("live", "nodes"))
+        as_json = "live", "nodes", "measured"
+        return self.db.kept(KeptPipeline, f"pipeline WHERE {which} ORDER BY id", values, as_json)

@@ -292,6 +292,16 @@ class Store(Database):
             self.put("nodes down", down if up else [*down, node])
             self.put("node changes", [*self.node_changes(), (clock.unix_s(), node, up)][-MOST_CHANGES:])
 
+    def links_down(self) -> list[list[str]]:
+        """Links between two nodes that an operator has cut: both ends of each."""
+        found: list[list[str]] = self.get("links down", [])
+        return found
+
+    def change_link(self, ends: Sequence[str], up: bool) -> None:
+        """The link between two nodes fails, or is back."""
+        down = [each for each in self.links_down() if set(each) != set(ends)]
+        self.put("links down", down if up else [*down, list(ends)])
+
     # successors: beside a process with other settings until they serve
 
     def successor(self, name: str) -> tuple[Process, str | None] | None:

@@ -45,7 +45,11 @@ class PipelineSchema(StorePart):
         id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, live TEXT NOT NULL, submitted_s REAL NOT NULL,
         state TEXT NOT NULL DEFAULT 'waiting', why TEXT, started_s REAL, ended_s REAL,
         nodes TEXT NOT NULL DEFAULT '{}', frames REAL NOT NULL DEFAULT 0, ran_s REAL NOT NULL DEFAULT 0,
-        moves INTEGER NOT NULL DEFAULT 0, cancel INTEGER NOT NULL DEFAULT 0
+        moves INTEGER NOT NULL DEFAULT 0, cancel INTEGER NOT NULL DEFAULT 0,
+        measured TEXT NOT NULL DEFAULT '{}'
     );
     CREATE INDEX IF NOT EXISTS open_pipelines ON pipeline (id) WHERE ended_s IS NULL;
     """
+    ADDED: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "pipeline": {"measured": "TEXT NOT NULL DEFAULT '{}'"}
+    }

@@ -1,11 +1,10 @@
 """Where pipelines run: nodes and links on this machine; what a test bed gives, and `local`.
 
-netns   a network namespace for each node, veth links, real shaping and routing; needs root
+spaces  the namespaces of a system, with real shaping and routing (`SpaceTestbed`); needs root
 local   everything on localhost; senders pace themselves, so rates are real and paths are not. A flow over a
         link that is down stops, as it would; which links carried what is not measured there.
 
-A test bed gives addresses, a way to run processes, shaped and routed flows; `pipelines.session.open_backend`
-makes one by name.
+A test bed gives addresses, a way to run processes, shaped and routed flows.
 """
 
 import math
@@ -62,7 +61,7 @@ class Testbed(Protocol):
         """Cut a link, or mend it."""
 
     def link_bytes(self) -> Ints:
-        """(L, 2) bytes that each link has carried, from its first end and from its second."""
+        """(L,) bytes that each link has carried, both ways together, of whoever shares it."""
 
     def close(self) -> None:
         """Leave nothing behind."""
@@ -132,7 +131,7 @@ class LocalTestbed:
 
     def link_bytes(self) -> Ints:
         """Nothing is known: all zero."""
-        return np.zeros((len(self.network.bandwidth_bps), 2), dtype=np.int64)
+        return np.zeros(len(self.network.bandwidth_bps), dtype=np.int64)
 
     def close(self) -> None:
         """Nothing to remove."""

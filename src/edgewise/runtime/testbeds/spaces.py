@@ -10,6 +10,9 @@ rate by HTB: whoever takes it waits in one queue. A rule for each site, node and
 them leads packets through; what has no route, and this machine, passes unshaped. How long a way takes without
 load is not the kernel's: gateways let it pass, as where nothing is shaped (`gateway.forwarding.Ways`).
 
+Links between nodes that run over no cable are links of the hub, too, one for both directions. Flows of
+pipelines take them, and cables, on paths and at rates that the plan says (`testbeds.flows`).
+
 Everything is named after the system's folder, so a controller that starts again finds it, and `remove` leaves
 nothing behind. Nobody else has a way in: what comes to the hub from this machine must be of its own address.
 """
@@ -22,14 +25,19 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
+from edgewise.arrays import Ints
 from edgewise.errors import RunError, ScenarioError
 from edgewise.model.pipelines import Network
 from edgewise.model.topology import Topology
 from edgewise.model.ways import Routes, routes_of
-from edgewise.runtime.testbeds import LocalTestbed
-from edgewise.runtime.testbeds.netns import FORWARD, Kernel, end_space, queue_commands, run, unavailable
+from edgewise.runtime.testbeds import Flow, nodes_on
+from edgewise.runtime.testbeds.flows import ShapedFlow, changes, read, wanted
+from edgewise.runtime.testbeds.kernel import FORWARD, Kernel, end_space, queue_commands, run, unavailable
 
 SPACES = "spaces"  # a setting of the store: `Space` of each site and node, on namespaces
 NEW_NETWORK = 0x40000000  # CLONE_NEWNET
@@ -38,6 +46,7 @@ BLOCKS = range(64, 127)  # second number of addresses 10.x.y.z, one for each sys
 MOST_PLACES, PER_GROUP = 200, 250
 FIRST_TABLE = 100  # of the links' routes
 MOST_BYTES = 64 * 2**20  # that wait for a link without a bound
+PORTS = range(20_000, 30_000)  # of flows
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +91,7 @@ class Spaces:
             raise ScenarioError(
                 f"clusters: {len(names)} sites and nodes; --on namespaces takes {MOST_PLACES}"
             )
-        if why_not := unavailable("--on local"):
+        if why_not := unavailable():
             raise RunError(why_not)
         here = set(_spaces(self._prefix))
         known = known if self._hub in here else {}
@@ -151,19 +160,17 @@ class Spaces:
 
     def _lay(self, topology: Topology, places: Mapping[str, Space]) -> None:
         """All links at their rates, and rules that lead over them; those of a former topology go."""
-        routes = routes_of(topology) if topology.sites else None
+        links = hub_links(topology)
         hub, laid = Kernel(self._hub), self._laid()
-        count = 0 if routes is None else len(routes.names)
-        for link in range(laid, count):
+        for link in range(laid, len(links.rate_bps)):
             _join_ends(f"a{link} netns {self._hub}", f"b{link} netns {self._hub}", 0x8000 + link)
             hub.write([f"route add default dev a{link} table {FIRST_TABLE + link}"], [])
         rules = [f"rule del pref {FIRST_TABLE}"] * self._ruled()
+        rules += [f"rule add {each}" for each in _rules(topology, links.routes, places)]
         shapes: list[str] = []
-        if routes is not None:
-            rules += [f"rule add {each}" for each in _rules(topology, routes, places)]
-            for link, (rate_bps, room) in enumerate(zip(routes.rate_bps, routes.buffer_bytes, strict=True)):
-                most = int(room) if math.isfinite(room) else MOST_BYTES
-                shapes += queue_commands(f"a{link}", float(rate_bps), most, new=link >= laid)
+        for link, (rate_bps, room) in enumerate(zip(links.rate_bps, links.buffer_bytes, strict=True)):
+            most = int(room) if math.isfinite(room) else MOST_BYTES
+            shapes += queue_commands(f"a{link}", rate_bps, most, new=link >= laid)
         hub.write(rules, shapes)
 
     def _laid(self) -> int:
@@ -202,26 +209,127 @@ def enter(space: str) -> None:
         raise RunError(f"namespace {space}: cannot be entered: {error}; edgewise down, then up") from error
 
 
-class SpaceTestbed(LocalTestbed):
-    """Nodes are the namespaces of a system, see `Testbed`; senders pace themselves.
+@dataclass(frozen=True, slots=True)
+class HubLinks:
+    """The links of a hub.
+
+    Attributes:
+        routes: of messages, over the first of them.
+        rate_bps, buffer_bytes: of all.
+        between: those that lead from one node to another that it has a link to, in their order.
+    """
+
+    routes: Routes
+    rate_bps: tuple[float, ...]
+    buffer_bytes: tuple[float, ...]
+    between: Mapping[tuple[str, str], tuple[int, ...]]
+
+
+def hub_links(topology: Topology) -> HubLinks:
+    """The directed links of cables and ways, then one for each link between nodes that runs over none."""
+    routes = routes_of(topology)
+    rate_bps, buffer_bytes = routes.rate_bps.tolist(), routes.buffer_bytes.tolist()
+    between: dict[tuple[str, str], tuple[int, ...]] = {}
+    nodes = {node.name for node in topology.nodes}
+    for each in topology.links:
+        if each.ends[0] not in nodes:  # between clusters: of messages alone
+            continue
+        for ends in (each.ends, each.ends[::-1]):
+            laid = routes.link[routes.between[ends]].tolist() if each.over else [len(rate_bps)]
+            between[ends] = tuple(link for link in laid if link >= 0)
+        if not each.over:
+            rate_bps.append(each.bandwidth_bps)
+            buffer_bytes.append(math.inf)
+    return HubLinks(routes, tuple(rate_bps), tuple(buffer_bytes), between)
+
+
+class SpaceTestbed:
+    """Nodes are the namespaces of a system, joined by its hub; see `Testbed`.
+
+    What the kernel holds is read once: nobody else changes what it holds for flows, but who lays the links
+    of another scenario, for which there is another test bed.
 
     Args:
+        topology: as the namespaces were made for it.
         spaces: of each node, by name.
     """
 
     name = "namespaces"
+    shapes = True
 
-    def __init__(self, network: Network, spaces: Mapping[str, Space]) -> None:
-        super().__init__(network)
+    def __init__(self, network: Network, topology: Topology, spaces: Mapping[str, Space]) -> None:
+        self.network = network
         self._spaces = [spaces[name] for name in network.names]
+        links = hub_links(topology)
+        names = [(network.names[a], network.names[b]) for a, b in network.ends.tolist()]
+        self._over = [(links.between[ends], links.between[ends[::-1]]) for ends in names]
+        self._rates_bps = {
+            link: links.rate_bps[link] for both in self._over for over in both for link in over
+        }
+        self._hub = f"{self._spaces[0].space.rpartition('-')[0]}-hub"
+        self._flows: Sequence[Flow] = ()
+        self._down: set[int] = set()
+        self._next = os.getpid()  # a former controller's tasks may not have ended yet
+        self._have = read(self._hub, self._rates_bps)
+        self.apply(())
 
     def address(self, node: int) -> str:
         """Of its namespace."""
         return self._spaces[node].host
 
+    def port(self) -> int:
+        """The next one that no flow has."""
+        taken = {flow.port for flow in self._flows}
+        while True:
+            self._next += 1
+            port = PORTS[self._next % len(PORTS)]
+            if port not in taken:
+                return port
+
     def command(self, node: int, argv: Sequence[str]) -> list[str]:
         """Run in the node's namespace."""
         return ["ip", "netns", "exec", self._spaces[node].space, *argv]
+
+    def apply(self, flows: Sequence[Flow]) -> int:
+        """Compare what the hub's kernel holds with what these flows need, and change what differs."""
+        want = wanted(map(self._shaped, flows), self._rates_bps, FIRST_TABLE)
+        ip, tc = changes(self._have, want)
+        try:
+            Kernel(self._hub).write(ip, tc)
+        except RunError:
+            self._have = read(self._hub, self._rates_bps)  # some of it was done
+            raise
+        self._flows, self._have = tuple(flows), want
+        return len(ip) + len(tc)
+
+    def set_link(self, link: int, up: bool) -> None:
+        """Packets of flows whose path takes a link that is down are dropped; others on its cables pass."""
+        (self._down.discard if up else self._down.add)(link)
+        self.apply(self._flows)
+
+    def link_bytes(self) -> Ints:
+        """Bytes that the first cable of each link has carried from either end, whosever they are."""
+        rows = json.loads(run(["ip", "-n", self._hub, "-s", "-j", "link"]))
+        sent = {row["ifname"]: int(row["stats64"]["tx"]["bytes"]) for row in rows}
+        firsts = [{over[0] for over in both} for both in self._over]
+        return np.array([sum(sent[f"a{link}"] for link in first) for first in firsts], dtype=np.int64)
+
+    def close(self) -> None:
+        """No flow is left; the namespaces are the system's."""
+        with contextlib.suppress(RunError):  # they may have gone before
+            self.apply(())
+
+    def _shaped(self, flow: Flow) -> ShapedFlow:
+        """A flow, over links of the hub."""
+        nodes, links = nodes_on(self.network, flow), list[int]()
+        for (node, after), link in zip(pairwise(nodes), flow.path, strict=True):
+            there = self.network.ends[link].tolist() == [node, after]
+            links += self._over[link][0 if there else 1]
+        source = self._spaces[flow.source]
+        cut = not self._down.isdisjoint(flow.path)
+        device = f"p{source.space.rpartition('-')[2]}"
+        hosts = source.host, self._spaces[flow.target].host
+        return ShapedFlow(flow.port, *hosts, tuple(links), device, flow.rate_bps, cut)
 
 
 def as_settings(places: Mapping[str, Space]) -> dict[str, dict[str, str]]:
