@@ -57,7 +57,7 @@ def test_its_pipeline_runs_live_under_a_policy_of_ones_own(town):
                 edgewise("shadow", "show", "place", "--state", "state", "--json", cwd=town).stdout
             )
     assert found["rates"]["planned_fps"] > 0
-    assert row["policy"] == "tp" and "planned_fps" in str(row)
+    assert row["report"]["policy"] == "tp" and "planned_fps" in str(row)
     assert found["rates"]["nodes"] == {"detect": "camera", "track": "camera"}
 
 

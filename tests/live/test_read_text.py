@@ -85,7 +85,7 @@ def test_what_it_wrote_runs_again_as_a_scenario_from_another_folder(tmp_path):
     frame.write_bytes(reading.frame(reading.SIGNS[0]))
     data = reading.scenario([frame])
     for task in data["pipelines"][0]["tasks"]:
-        task |= {"work_ops": 1e7, "output_bytes": 1000}  # known: nothing is profiled
+        task |= {"work_ops": 1e7, "output_bytes": 140_000}  # known: nothing is profiled, and flows have that
     (tmp_path / "town.yaml").write_text(yaml.safe_dump(data))
     (there := tmp_path / "elsewhere").mkdir()
     state = tmp_path / "state"
@@ -99,7 +99,7 @@ def test_what_it_wrote_runs_again_as_a_scenario_from_another_folder(tmp_path):
                 edgewise("shadow", "show", "place", "--state", state, "--json", cwd=there).stdout
             )
     assert found["rates"]["measured_fps"] > 0.0 and found["rates"]["flows"]
-    assert row["policy"] == "otfa"
+    assert row["report"]["policy"] == "otfa"
 
 
 @pytest.mark.parametrize(
