@@ -8,8 +8,8 @@ import asyncio
 import time
 
 from edgewise.core.place.core import PlaceCore
+from edgewise.model.parsing import parse_scenario
 from edgewise.model.pipelines import Pipeline
-from edgewise.model.scenario import parse_scenario
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines

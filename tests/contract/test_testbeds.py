@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from edgewise.model.scenario import parse_scenario
+from edgewise.model.parsing import parse_scenario
 from edgewise.runtime.backends.conformance import LINKS, NAMES, WIDTH_BPS
 from edgewise.runtime.testbeds import LocalTestbed, kernel
 from edgewise.runtime.testbeds.spaces import Spaces, SpaceTestbed
