@@ -70,7 +70,8 @@ def test_that_nothing_runs_because_the_policy_fails_is_said(town):
 
 
 def test_its_commands_run(tmp_path):
-    commands = re.findall(r"^edgewise ((?:simulate|compare) .*)$", PAGE, re.M)
+    found = re.findall(r"^edgewise ((?:simulate|compare) .*)$", PAGE, re.M)
+    commands = [command for command in found if "town.yaml" not in command]  # of another simulator's file
     assert len(commands) == 3
     for command in commands:
         few = [] if "count" in command else ["--set", "pipelines.0.count=10"]

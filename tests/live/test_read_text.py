@@ -15,6 +15,7 @@ from edgewise.errors import EdgewiseError  # noqa: E402
 from edgewise.workloads.pipeline_profiler import with_figures  # noqa: E402
 from in_process import edgewise  # noqa: E402
 from up_and_loaded import loading, measured, running  # noqa: E402
+from waiting import wait_until  # noqa: E402
 
 try:
     model_file()
@@ -54,28 +55,30 @@ def test_an_empty_picture_drops_the_frame(tmp_path):
     assert found is False
 
 
-SHORT = ("--set", "pipelines.0.length_s=20", "--set", "duration_s=20")
-
-
 def test_it_is_written_run_and_measured(tmp_path):
     state = tmp_path / "state"
     done = edgewise("init", "--read-text", "--out", "read-text.yaml", cwd=tmp_path)
     assert done.returncode == 0 and "first frame reads: " in done.stdout, done
-    with running(state, "read-text.yaml", *SHORT, cwd=tmp_path):
+    with running(state, "read-text.yaml", cwd=tmp_path):
         with loading(state, tmp_path) as load:
-            found = measured(state, tmp_path, least=3)
+            found = measured(state, tmp_path, least=2)
             said = edgewise("pipelines", 1, "--state", state, cwd=tmp_path).stdout
             assert "throughput: planned" in said and "source->detect" in said, said
             assert "recognise" in said and "measured Mbit/s" in said
             rates = found["rates"]
             assert {row["edge"] for row in rates["flows"]} >= {"source->detect"}
             assert set(rates["nodes"]) == {"detect", "classify", "recognise"}
-            # The networks share this machine's processors, and the last frames may just have come.
-            assert 0.2 * rates["planned_fps"] < rates["measured_fps"] < 1.6 * rates["planned_fps"]
+
+            def as_planned():  # the networks share this machine's processors
+                now = measured(state, tmp_path, least=2)["rates"]
+                return now["measured_fps"] == pytest.approx(now["planned_fps"], rel=0.3)
+
+            wait_until(as_planned)
+            assert edgewise("pipelines", "--end", 1, "--state", state, cwd=tmp_path).returncode == 0
         assert load.returncode == 0
         rows = json.loads(edgewise("pipelines", "--state", state, "--json", cwd=tmp_path).stdout)
-        assert [(row["name"], row["state"]) for row in rows] == [("read-text", "done")]
-        assert rows[0]["frames"] > 5 and rows[0]["ran_s"] >= 20.0
+        assert [(row["name"], row["state"]) for row in rows] == [("read-text", "cancelled")]
+        assert rows[0]["frames"] >= 2 and rows[0]["ran_s"] > 0.0
     done = edgewise("report", state, cwd=tmp_path)  # it has ended: its records are there
     assert done.returncode == 0, done
 
