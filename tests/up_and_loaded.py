@@ -35,10 +35,10 @@ def measured(folder, cwd, number=1, least=5):
 
     def seen():
         done = edgewise("pipelines", number, "--state", folder, "--json", cwd=cwd)
-        found = json.loads(done.stdout) if done.returncode == 0 else {"rates": None}  # it is profiled first
+        found = json.loads(done.stdout) if done.returncode == 0 else {"rates": None}
         return found if found["rates"] and found["frames"] >= least else None
 
-    return wait_until(seen, limit_s=60.0)
+    return wait_until(seen, limit_s=180.0)  # it is profiled first
 
 
 @contextmanager
