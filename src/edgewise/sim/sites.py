@@ -6,7 +6,6 @@ What happens between two events of the truth is played in one compiled loop, see
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from edgewise.core.dispatch.events import (
     ReservedElsewhere,
     StreamClosed,
     StreamOpened,
+    Telemetry,
     Tick,
 )
 from edgewise.core.dispatch.policy import CLOSE, OPEN, DispatchPolicy
@@ -44,11 +44,8 @@ from edgewise.sim.streams.site_arrays import (
     LEFT,
     PLACE,
     PLAYED,
-    QUESTIONS,
-    REFUSALS,
     REFUSED,
     UNDECIDED,
-    WRITTEN,
 )
 from edgewise.sim.streams.tables import Outcome, Said
 
@@ -202,10 +199,10 @@ class SiteSimulation(Simulation):
     def _read(self) -> int:
         """Carry out what the loop has written down; how much that was."""
         known, figures = self._site.desks, self._site.desks.figures
-        written, questions, refusals = map(int, figures[:PLACE])
+        written, questions, refusals, _ = figures.tolist()
         self.core.guard.questions += questions
         self.refusals += refusals
-        figures[QUESTIONS] = figures[REFUSALS] = figures[WRITTEN] = 0
+        figures[:PLACE] = 0
         for core, now_s in zip(self.cores, self._site.cores.now_s.tolist(), strict=True):
             core.now_s = max(core.now_s, now_s)
         if not written:
@@ -239,10 +236,10 @@ class SiteSimulation(Simulation):
 
     def _carry(self, time_s: Any, what: Any) -> None:
         """Let streams send to where they were bound; what they have sent goes where it went."""
-        begun = 0
-        for k in [*np.flatnonzero(what[0] == LEFT).tolist(), time_s.size]:
-            self._take_up(time_s[begun:k], what[:, begun:k])
-            if k < time_s.size:
+        codes, begun = what[0].tolist(), 0
+        for k in [*(k for k, code in enumerate(codes) if code == LEFT), len(codes)]:
+            self._take_up(codes[begun:k], time_s[begun:k], what[:, begun:k])
+            if k < len(codes):
                 self.carrier.advance(float(time_s[k]))
                 self.carrier.move(int(what[2, k]), int(self.bound[what[2, k]]), float(time_s[k]))
             begun = k + 1
@@ -262,13 +259,14 @@ class SiteSimulation(Simulation):
             window = np.minimum(time_s / self.scenario.window_s, self._windows - 1).astype(int)
             self._counts[row] += np.bincount(window, minlength=self._windows)
 
-    def _take_up(self, time_s: Any, what: Any) -> None:
+    def _take_up(self, codes: list[int], time_s: Any, what: Any) -> None:
         """Streams that were bound and refused; none of them twice."""
-        bound, refused = what[0] == BOUND, what[0] == REFUSED
-        if refused.any():
+        if REFUSED in codes:
+            refused = what[0] == REFUSED
             self.bound[what[2, refused]] = NOBODY
             self.reason[what[2, refused]] = what[4, refused]
-        if bound.any():
+        if BOUND in codes:
+            bound = what[0] == BOUND
             self.bound[what[2, bound]] = what[3, bound]
             self._attach(what[2, bound], time_s[bound])
 
@@ -295,9 +293,9 @@ class SiteSimulation(Simulation):
         left = np.empty((len(self.cores), *links.shape))
         np.maximum(links[0] - (declared.sum(axis=0) - declared), 0.0, out=left[:, 0])
         left[:, 1] = links[1]
-        time_s, told = measured.time_s, measured.telemetry
-        events = tuple(Measured(time_s, replace(told, links=each)) for each in left)
-        self._push(time_s, NEWS, Heard(events))
+        time_s, t = measured.time_s, measured.telemetry
+        shared = t.measured_s, t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s
+        self._push(time_s, NEWS, Heard(tuple(Measured(time_s, Telemetry(*shared, each)) for each in left)))
 
     def _told(self, site: int, event: Event) -> None:
         commands = self.cores[site].handle(event)

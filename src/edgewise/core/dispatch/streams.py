@@ -117,6 +117,7 @@ class DispatchCore:
         """
         self.policy, self._suspended = begin(policy, *self.given), False
         self._score, self._ages = score_of(policy), policy if isinstance(policy, hooks.Ages) else None
+        self._coded: tuple[Any, Any] = (None, None)  # a score, and what it was compiled to
         self._listens = {hook: hook(self.policy) for hook in hooks.SHOWN}
         self.guard = guard or self.guard
         self._fallback.reset(self.world, Key(self.seed))
@@ -190,7 +191,8 @@ class DispatchCore:
             case events.LinkChanged():
                 return self._link_changed(event)
             case events.Measured(telemetry=t):
-                self._state.real[state.TOLD] = (t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s)
+                told = self._state.real[state.TOLD]
+                told[0], told[1], told[2], told[3] = t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s
                 self._state = self._state._replace(measured_s=float(t.measured_s))
                 if t.links is not None:
                     self._state.link[LEFT], self._state.link[UNSENT] = t.links
@@ -239,7 +241,11 @@ class DispatchCore:
 
     def compiled_score(self, until_s: float) -> Any | None:
         """What may decide in its place in compiled code up to a time; None: it is to be asked each time."""
-        return compiled(self._score) if self._why_not(until_s) is None else None
+        if self._why_not(until_s) is not None:
+            return None
+        if self._coded[0] is not self._score:
+            self._coded = self._score, compiled(self._score)
+        return self._coded[1]
 
     @property
     def known(self) -> State:

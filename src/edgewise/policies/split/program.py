@@ -159,9 +159,11 @@ class SplitProgram:
         classes = tuple(
             replace(job, rate_qps=float(r)) for job, r in zip(self.classes, rates_qps, strict=True)
         )
-        return assemble(
-            classes, self.servers, self.power_ops, self.link_bps, self.groups, self.fixed_s, self.queues
-        )
+        if self.queues:  # how long these are follows from the rates
+            given = self.servers, self.power_ops, self.link_bps, self.groups, self.fixed_s, self.queues
+            return assemble(classes, *given)
+        arrays = self.arrays._replace(weight_qps=_weights_qps(classes, self.groups))
+        return replace(self, classes=classes, arrays=arrays)
 
     def with_link(self, link_bps: float) -> "SplitProgram":
         """The same problem on another link."""
@@ -231,8 +233,7 @@ def assemble(
 ) -> SplitProgram:
     """The program of groups whose placements are known; arguments as in `SplitProgram`."""
     _check_positive("link_bps", link_bps)
-    for job in classes:
-        _check_positive(f"rate_qps of {job.graph.name!r}", job.rate_qps)
+    weight_qps = _weights_qps(classes, groups)
     width = max([1, *(group.lines.bits.shape[1] for group in groups)])
 
     def stacked(rows: list[Floats]) -> Floats:
@@ -252,10 +253,17 @@ def assemble(
         load_s=np.concatenate([np.zeros(0), *(group.lines.sent_bits for group in groups)]) / link_bps,
         load_s2=np.concatenate([np.zeros(0), *(group.lines.sent_bits2 for group in groups)]) / link_bps**2,
         start=np.cumsum([0, *(len(group.lines.part) for group in groups)]),
-        weight_qps=np.array([classes[group.job].rate_qps * len(group.subgraphs) for group in groups]),
+        weight_qps=weight_qps,
     )
     longest = float(work.sum(axis=1).max(initial=0.0)) / power_ops
     return SplitProgram(classes, servers, power_ops, link_bps, groups, arrays, fixed_s, queues, wait, longest)
+
+
+def _weights_qps(classes: Sequence[QueryClass], groups: Sequence[Group]) -> Floats:
+    """(G,) how often sub-graphs of each group are split."""
+    for job in classes:
+        _check_positive(f"rate_qps of {job.graph.name!r}", job.rate_qps)
+    return np.array([classes[group.job].rate_qps * len(group.subgraphs) for group in groups])
 
 
 def task_wait_s(classes: Sequence[QueryClass], servers: int, power_ops: float) -> float:

@@ -39,6 +39,7 @@ from edgewise.sim.images import Images, NodeImages, Outages, Parts
 from edgewise.sim.parts.part import Bystander, Rank, StartTimes
 from edgewise.sim.requests.sites import MOST, RequestSites
 from edgewise.sim.simulate import Simulation
+from edgewise.sim.streams.queues import ENDED
 
 
 class WorkerStage(IntEnum):
@@ -95,6 +96,7 @@ class WorkersPart(Bystander):
         self._asked = Asked.of(what.pool_of)
         self._open_s = np.array([stream.open_s for stream in simulation.trace])
         self._sent = np.zeros((2, len(simulation.trace)), dtype=np.int64)  # in time, and in all, so far
+        self._over = np.zeros(len(simulation.trace), dtype=np.bool_)  # all their queries are counted in that
         self._frame, self._last_s, self._looked_s = 0, -math.inf, -math.inf
         self._lag_s = scenario.telemetry.lag_s
         self._period_s, self._end_s = scenario.telemetry.period_s, scenario.duration_s
@@ -291,13 +293,17 @@ class WorkersPart(Bystander):
         load_qps = [*own_qps, run.requests_qps]
         load = bound_load(run.world, load_qps, what.pool_of, self._node_of, len(what.nodes))
         a = self._asked
-        return StreamsCounted(load, a.asked.copy(), a.unserved.copy(), self._in_time(), a.refused.copy())
+        return StreamsCounted(load, a.asked.copy(), a.unserved.copy(), self._in_time(now_s), a.refused.copy())
 
-    def _in_time(self) -> Any:
+    def _in_time(self, now_s: float) -> Any:
         """(P,) share of the queries that were sent, of streams that are or were bound to each pool last."""
-        truth, pools = self._run.truth, self._what.pools.least.size
-        sent = np.stack([truth.ok, truth.ok + truth.failed])
-        new, self._sent = sent - self._sent, sent
-        pool = np.where(self._run.bound >= 0, self._what.pool_of[self._run.bound], -1)
+        may = np.flatnonzero((self._open_s < now_s) & ~self._over)
+        truth, pools = self._run.truth.view(np.ndarray)[may], self._what.pools.least.size
+        sent = np.stack([truth["ok"], truth["ok"] + truth["failed"]])
+        new, self._sent[:, may] = sent - self._sent[:, may], sent
+        rest = truth["number"] - 1 - sent[1] - truth["rejected"]  # the last that was made is not sent
+        self._over[may[(truth["state"] == ENDED) & (rest == 0)]] = True
+        bound = self._run.bound[may]
+        pool = np.where(bound >= 0, self._what.pool_of[bound], -1)
         ok, all_ = (np.bincount(pool[pool >= 0], row[pool >= 0], pools) for row in new)
         return np.where(all_ > 0, ok / np.maximum(all_, 1), 1.0)
