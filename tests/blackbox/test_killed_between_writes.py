@@ -28,7 +28,12 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.live
 DYING = Path(__file__).parent / "dying"
-STEP = 1 if os.environ.get("EDGEWISE_EVERY_DEATH") else 9  # of the start, which takes seconds each time
+EVERY = bool(os.environ.get("EDGEWISE_EVERY_DEATH"))  # else some of them, evenly, as each takes seconds
+
+
+def chosen(changes, most):
+    """Before which of the changes somebody dies."""
+    return range(1, changes + 1, 1 if EVERY else max(changes // most, 1))
 
 
 class Deaths:
@@ -159,10 +164,10 @@ def test_whoever_dies_before_any_change_of_the_disk(live, deaths, does):
     does(live)  # what is made once is there
     deaths.never()
     does(live)
-    count, died = deaths.changes, []
-    assert count > 0 or does in (stream, queries)
+    numbers, died = chosen(deaths.changes, 12), []
+    assert numbers or does in (stream, queries)
     with clients_of(live) as seen:
-        for number in range(1, count + 1):
+        for number in numbers:
             deaths.at(number)
             does(live)
             if deaths.died.exists():
@@ -170,7 +175,7 @@ def test_whoever_dies_before_any_change_of_the_disk(live, deaths, does):
             deaths.never()
             whole(live)
     assert all(kinds == {200} for kinds in seen.kinds().values()), (seen.kinds(), died)
-    assert len(died) > count // 2, (count, died)
+    assert len(died) >= len(numbers) // 3, (numbers, died)  # fewer changes may be needed than were counted
 
 
 @pytest.fixture
@@ -187,7 +192,7 @@ def test_whoever_dies_while_a_system_starts(anew, deaths):
     anew.up()
     count = deaths.changes
     anew.down()
-    for number in range(1, count + 1, STEP):
+    for number in chosen(count, 6):
         anew.state = anew.folder / f"state-{number}"
         anew.command[anew.command.index("--state") + 1] = str(anew.state)
         deaths.at(number)
