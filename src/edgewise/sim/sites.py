@@ -214,7 +214,7 @@ class SiteSimulation(Simulation):
         self._carry(time_s, what)
         for row in zip(time_s.tolist(), known.qps[:written].tolist(), *what.tolist(), strict=True):
             self._book(*row)
-        return written
+        return int(written)
 
     def _book(self, at_s: float, qps: float, what: int, site: int, i: int, worker: int, why: int) -> None:
         """Bring a core's books up to what the loop has done."""
