@@ -146,7 +146,7 @@ def test_all_kinds_share_nodes_one_fails_and_nothing_is_lost(system, tmp_path):
     replica.unlink()  # it goes, and the job goes on
 
     down = wait_until(lambda: (row := node(system, "hall-1")) and not row["up"] and row)
-    assert not owners(down, "place") and down["held"] == {"cpu_cores": 0.0, "memory_bytes": 0.0}
+    assert not owners(down, "place") and not any(down["held"].values())
     (camera,) = wait_until(lambda: [row for row in pipelines(system) if row["state"] == "waiting"])
     assert camera["frames"] > 0  # it ran, and stands still, for its source is on this node
     states = {row["name"]: row["state"] for row in seen(system, "/v1/status")["processes"]}

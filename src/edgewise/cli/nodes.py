@@ -13,6 +13,7 @@ from edgewise.cli.controller import DEFAULT, Folder, call
 from edgewise.cli.output import Json, answer, out, show
 
 app = verbs()
+ACCELERATORS = "accelerator_memory_bytes"
 Node = Annotated[str, typer.Argument(help="Its name, as `edgewise nodes` shows it.")]
 Other = Annotated[
     str | None, typer.Argument(help="Another node: the link between both, which flows of pipelines take.")
@@ -136,17 +137,25 @@ def _change(folder: Any, node: str, other: str | None, up: bool, as_json: bool) 
 
 def show_nodes(found: Sequence[Mapping[str, Any]]) -> None:
     """A line for each node: cores and memory held of all there are, and by whom."""
+    kinds = {"cpu_cores": ("cores", 1.0), "memory_bytes": ("memory GB", 1e9)}
+    if any(row["total"][ACCELERATORS] for row in found):
+        kinds[ACCELERATORS] = ("accelerators GB", 1e9)
     rows = (
         (
             row["node"],
             "up" if row["up"] else "down",
-            f"{row['held']['cpu_cores']:g} of {row['total']['cpu_cores']:g}",
-            f"{row['held']['memory_bytes'] / 1e9:.2f} of {row['total']['memory_bytes'] / 1e9:.3g}",
-            _who(each["owner"] for each in row["holders"] if each["cpu_cores"] or each["memory_bytes"]),
+            *(_part(row, kind, unit) for kind, (_, unit) in kinds.items()),
+            _who(each["owner"] for each in row["holders"] if any(each[kind] for kind in row["total"])),
         )
         for row in found
     )
-    show(("node", "state", "cores", "memory GB", "held by"), rows)
+    show(("node", "state", *(heading for heading, _ in kinds.values()), "held by"), rows)
+
+
+def _part(row: Mapping[str, Any], kind: str, unit: float) -> str:
+    """How much of a resource is held, of all there is."""
+    held, total = row["held"][kind] / unit, row["total"][kind] / unit
+    return f"{held:g} of {total:g}" if unit == 1.0 else f"{held:.2f} of {total:.3g}"
 
 
 def _who(owners: Iterable[str]) -> str:

@@ -30,11 +30,12 @@ class Held(NamedTuple):
     cores: float = 0.0
     memory_bytes: float = 0.0
     bps: float = 0.0
+    accelerator_memory_bytes: float = 0.0
 
 
 def totals(nodes: Sequence[Node]) -> list[Held]:
     """What nodes have in all."""
-    return [Held(node.name, "", TOTAL, *figures(node.resources)) for node in nodes]
+    return [held_of(node.name, "", TOTAL, node.resources) for node in nodes]
 
 
 def hold_records(spans: Sequence[tuple[float, float, Held]]) -> Mapping[str, Any]:
@@ -118,13 +119,12 @@ class Holders:
     def _held(self) -> Iterator[Held]:
         there = {node.name for node in self._ledger.there}
         yield from (
-            Held(node.name, "", GONE, *figures(node.resources))
-            for node in self._nodes
-            if node.name not in there
+            held_of(node.name, "", GONE, node.resources) for node in self._nodes if node.name not in there
         )
         for each in self._ledger.reservations:
-            if any(has := figures(each.resources)):
-                yield Held(each.node, each.owner, self._work_of(each), *has)
+            held = held_of(each.node, each.owner, self._work_of(each), each.resources)
+            if held.cores or held.memory_bytes or held.accelerator_memory_bytes:
+                yield held
         if self.place is None:
             return
         links = self._links
@@ -148,6 +148,7 @@ class Holders:
         }
 
 
-def figures(resources: Resources) -> tuple[float, float]:
-    """Cores and memory."""
-    return resources.cpu_cores, resources.memory_bytes
+def held_of(place: str, owner: str, work: str, resources: Resources) -> Held:
+    """What somebody holds of a node."""
+    cores, memory_bytes, accelerator_memory_bytes, _ = resources.as_tuple()
+    return Held(place, owner, work, cores, memory_bytes, 0.0, accelerator_memory_bytes)

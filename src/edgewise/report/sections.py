@@ -175,7 +175,11 @@ def use_tables(run: RecordedRun) -> list[tuple[str, list[dict[str, Any]]]]:
             row = rows.setdefault((one.name, one.what), {"name": one.name, "what": one.what, "cells": {}})
             row["has"] = one.has
             row["cells"][policy] = one
-    kinds = {"Nodes": ("cores", "memory"), "Links": ("reserved", "messages"), "Workers": tuple(WORK)}
+    kinds = {
+        "Nodes": ("cores", "memory", "accelerators"),
+        "Links": ("reserved", "messages"),
+        "Workers": tuple(WORK),
+    }
     tables = []
     for title, of in kinds.items():
         mine = [row for row in rows.values() if row["what"] in of]

@@ -57,8 +57,8 @@ class Track(NamedTuple):
 
 
 def tracks_of(use: Mapping[str, pa.Table], policy: str, seed: int) -> tuple[dict[str, list[Track]], Floats]:
-    """Tracks of one run by what is held: "cores", "memory", "links"; and the (STEPS + 1,) edges of steps."""
-    found: dict[str, list[Track]] = {"cores": [], "memory": [], "links": []}
+    """Tracks of one run by what is held, of `HELD`, rates as "links"; and the (STEPS + 1,) edges of steps."""
+    found: dict[str, list[Track]] = {"cores": [], "memory": [], "accelerators": [], "links": []}
     mine = {
         name: table.filter((pc.field("policy") == policy) & (pc.field("seed") == seed))
         for name, table in use.items()

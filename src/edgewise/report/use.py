@@ -29,6 +29,7 @@ end_s             float  until when, seconds
 cores             float  cores
 memory_bytes      float  memory, bytes
 bps               float  rate reserved on a link, bits per second
+accelerator_memory_bytes float  memory of accelerators, bytes
 """
 
 WORKERS = """
@@ -71,6 +72,7 @@ QUANTILES = (0.5, 0.95, 0.99)
 HELD: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "cores": ("cores", "{:g} cores".format),
     "memory": ("memory_bytes", lambda has: f"{has / 1e9:.3g} GB"),
+    "accelerators": ("accelerator_memory_bytes", lambda has: f"{has / 1e9:.3g} GB on accelerators"),
     "reserved": ("bps", rate),
 }
 """What can be held: its column of `holds`, and how people say so much of it."""

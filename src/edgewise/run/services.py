@@ -14,7 +14,7 @@ import pyarrow as pa
 from edgewise.arrays import Floats, Ints, Records
 from edgewise.core.dispatch.request_rules import CLOUD
 from edgewise.core.guard import Guard
-from edgewise.core.holders import Held, Holders, figures, hold_records, totals
+from edgewise.core.holders import Held, Holders, held_of, hold_records, totals
 from edgewise.errors import ScenarioError
 from edgewise.model.orchestration import System
 from edgewise.model.scenario import Scenario
@@ -123,7 +123,7 @@ def replicas_held(scenario: Scenario, system: System, names: Sequence[str], coun
     own = [node for node in nodes if node.cluster != scenario.served.cloud]
     end_s, frame_s = scenario.duration_s, scenario.duration_s / frames
     for_life = held_for_life(scenario, ("services",)).items()
-    held = [Held(each.node, each.owner, work, *figures(each.resources)) for each, work in for_life]
+    held = [held_of(each.node, each.owner, work, each.resources) for each, work in for_life]
     spans = [(0.0, end_s, what) for what in (*totals(nodes), *held)]
     for n, s in np.argwhere(counts.any(axis=0)).tolist():
         count = counts[:, n, s]

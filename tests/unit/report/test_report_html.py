@@ -252,7 +252,7 @@ def test_the_site_is_drawn_with_its_loads(tmp_path: Path) -> None:
     holds = table(
         [
             dict(seed=1, policy="closest", place=policy.name, owner=owner, work=work, start_s=0.0, end_s=10.0,
-                 cores=share * cores, memory_bytes=0.0, bps=0.0)
+                 cores=share * cores, memory_bytes=0.0, bps=0.0, accelerator_memory_bytes=0.0)
             for owner, work, share in (("", "total", 1.0), ("w", "streams", 0.5))
         ],
         USE["holds"],

@@ -94,7 +94,14 @@ def test_use_of_a_node_by_hand() -> None:
     ]  # fmt: skip
     names = ("place", "owner", "work", "start_s", "end_s", "cores")
     made = [
-        {"seed": 0, "policy": "p", "memory_bytes": 0.0, "bps": 0.0, **dict(zip(names, row, strict=True))}
+        {
+            "seed": 0,
+            "policy": "p",
+            "memory_bytes": 0.0,
+            "bps": 0.0,
+            "accelerator_memory_bytes": 0.0,
+            **dict(zip(names, row, strict=True)),
+        }
         for row in rows
     ]
     (cores,) = use_of({"holds": pa.Table.from_pylist(made, USE["holds"])}, "p")
@@ -304,6 +311,7 @@ def test_many_tracks_of_a_day_are_drawn_quickly() -> None:
         "cores": [0.2] * 20_000 + [8.0] * 20,
         "memory_bytes": [1e8] * 20_000 + [8e9] * 20,
         "bps": [0.0] * 20_020,
+        "accelerator_memory_bytes": [0.0] * 20_020,
         "seed": [0] * 20_020,
         "policy": ["p"] * 20_020,
     }
@@ -320,6 +328,7 @@ def test_a_resource_of_which_nothing_is_held_has_no_column() -> None:
     columns = {
         "place": ["n", "n"], "owner": ["p", ""], "work": ["pipelines", TOTAL], "start_s": [2.0, 0.0],
         "end_s": [6.0, 10.0], "cores": [0.0, 8.0], "memory_bytes": [1e9, 8e9], "bps": [0.0, 0.0],
+        "accelerator_memory_bytes": [0.0, 0.0],
         "seed": [0, 0], "policy": ["otfa", "otfa"],
     }  # fmt: skip
     table = pa.table({name: columns[name] for name in USE["holds"].names}, schema=USE["holds"])

@@ -35,7 +35,7 @@ from edgewise.runtime.watch.faults import Faults
 from edgewise.runtime.watch.logs import SaidOnce
 
 log = logging.getLogger("edgewise.deciding")
-SHOWN = ("cpu_cores", "memory_bytes")  # of resources
+SHOWN = ("cpu_cores", "memory_bytes", "accelerator_memory_bytes")  # of resources
 
 
 class LivePlane(Plane):

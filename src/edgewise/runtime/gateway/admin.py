@@ -45,6 +45,7 @@ from edgewise.runtime.protocol.bodies import (
     Draining,
     Policy,
     PolicyNamed,
+    SplitPolicy,
     Switch,
     SwitchStep,
     WorkerPlace,
@@ -284,11 +285,11 @@ def _policies(
     return http.as_json(Policy(policy.name, have, budget_s, dict(faults)))
 
 
-def _split(group: SplitGroup, what: str) -> dict[str, Any] | None:
+def _split(group: SplitGroup, what: str) -> SplitPolicy | dict[str, Any] | None:
     """Who splits the queries of a variant, or what a second policy would have done."""
     shadow = group.core.shadow
     if what == POLICIES:
-        return {"variant": group.variant, "policy": group.core.policy.name}
+        return SplitPolicy(group.variant, group.core.policy.name)
     return shadow.report() | {"variant": group.variant} if shadow else None
 
 

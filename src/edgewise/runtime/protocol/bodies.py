@@ -177,6 +177,13 @@ class Policy(Struct):
     faults: dict[str, int]
 
 
+class SplitPolicy(Struct):
+    """Who splits the queries of a variant."""
+
+    variant: str
+    policy: str
+
+
 class SwitchStep(Struct):
     """How far a gateway is with a switch."""
 
@@ -257,6 +264,7 @@ SAID = (
     ClosedStream,
     PolicyNamed,
     Policy,
+    SplitPolicy,
     Switch,
     WorkerPlace,
     WorkerSeen,

@@ -118,13 +118,14 @@ CREATE TABLE IF NOT EXISTS stream_window (
 CREATE TABLE IF NOT EXISTS hold (
     id INTEGER PRIMARY KEY, start_s REAL NOT NULL, end_s REAL NOT NULL, place TEXT NOT NULL,
     owner TEXT NOT NULL, work TEXT NOT NULL, cores REAL NOT NULL, memory_bytes REAL NOT NULL,
-    bps REAL NOT NULL
+    bps REAL NOT NULL, accelerator_memory_bytes REAL NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NULL;
 """
     ADDED: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "stream": {"owner": "TEXT NOT NULL DEFAULT ''"},
         "request": {"station": "TEXT", "end_s": "REAL", "outcome": "TEXT NOT NULL DEFAULT ''"},
+        "hold": {"accelerator_memory_bytes": "REAL NOT NULL DEFAULT 0"},
         "stream_window": {"worked": "TEXT NOT NULL DEFAULT '[]'", "sent": "TEXT NOT NULL DEFAULT '{}'"},
     }
 
@@ -187,7 +188,7 @@ CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NU
         """Keep who held what until now, and who holds what, since when."""
         with self.db.at_once():
             self.db.run_for_each(
-                f"INSERT INTO hold (start_s, end_s, {_HELD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                f"INSERT INTO hold (start_s, end_s, {_HELD}) VALUES (?, ?{', ?' * len(Held._fields)})",
                 [(start_s, end_s, *what) for start_s, end_s, what in ended],
             )
             self._keep(HELD_NOW, held)
