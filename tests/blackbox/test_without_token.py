@@ -85,8 +85,8 @@ def interface_of(live, kind):
     worker = live.names("worker")[0]
     urls = {"controller": live.controller, "gateway": live.gateways[0], "worker": live.row(worker)["url"]}
     names = {"worker": worker.replace("#", "%23"), "node": "hall-0", "decision": "defer", "operation": 1,
-             "job": 1, "pipeline": 1, "stream": live.opened["stream"], "task": "detection",
-             "model": "eye-cpu"}  # fmt: skip
+             "one": "hall-0", "other": "hall-1", "job": 1, "pipeline": 1, "stream": live.opened["stream"],
+             "task": "detection", "model": "eye-cpu"}  # fmt: skip
     if kind == "gateway":
         names["decision"] = "dispatch"
     return urls[kind], doors(urls[kind], **names)
