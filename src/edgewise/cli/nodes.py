@@ -23,11 +23,11 @@ Other = Annotated[
 @app.command(epilog="Example: edgewise nodes")
 def nodes(folder: Folder = DEFAULT, as_json: Json = False) -> None:
     """Show the ledger: what each node has, and who holds it; and links that flows of pipelines take."""
-    found, links = call(folder, "GET", "/v1/nodes"), call(folder, "GET", "/v1/links")
+    found = call(folder, "GET", "/v1/nodes")
 
     def shown() -> None:
         show_nodes(found)
-        if links:
+        if links := call(folder, "GET", "/v1/links"):
             _show_links(links)
 
     answer(found, as_json, shown)
