@@ -59,7 +59,7 @@ def checked(tmp_path, monkeypatch):
             store.want([Process(name, "worker", 1000 + k) for k, name in enumerate(NAMES)])
             for name in NAMES:
                 store.started(name, name, 0)
-            checking = asyncio.create_task(Controller(store, backend).check())
+            checking = asyncio.create_task(Controller(store, backend).passes()["health"].keep())
             await asyncio.sleep(2.5)  # both have served
             processes["asked"].takes_s = takes_s
             processes["asked"].stands_still_s = stands_still_s
