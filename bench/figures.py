@@ -3,7 +3,7 @@
 A figure stands between two comments, of which the first says which one it is and how it is written:
 
     <!-- bench queue/rows/SimPy/ratio .3g -->54<!-- / -->
-    <!-- claim ents/E1-otfa-tp/estimate 100*.0f -->17<!-- / -->
+    <!-- claim ents/E1-otfa-tp/estimate 100*.0f -->15<!-- / -->
 
 Those of `bench` are of docs/results/bench, those of `claim` of what `edgewise reproduce` found.
 Steps of a path are keys, and in lists the words of an entry, with ";" between them, or "*" for every entry.

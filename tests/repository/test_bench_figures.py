@@ -47,7 +47,7 @@ def test_a_figure_is_written_between_its_marks(figures, mark, shown):
 
 def test_a_figure_of_a_claim_is_the_one_that_was_measured(figures):
     mark = "<!-- claim ents/E1-otfa-tp/estimate 100*.0f -->{}<!-- / -->"
-    assert figures.inserted(mark.format("43"), RESULT, "page") == mark.format("17")
+    assert figures.inserted(mark.format("43"), RESULT, "page") == mark.format("15")
     with pytest.raises(ValueError, match="no figure 'ents/E0/estimate'"):
         figures.inserted(mark.replace("E1-otfa-tp", "E0"), RESULT, "page")
 
