@@ -19,7 +19,7 @@ from edgewise.runtime.pipelines.running import RunningPipeline
 from edgewise.runtime.store.pipelines import KeptPipeline
 
 Reports = Mapping[str, Mapping[str, float]]  # of each task
-KEPT = 20  # looks, over which rates are measured: five seconds
+OVER_S = 5.0  # rates are measured, however often somebody looks
 
 
 class PipelinesSeen:
@@ -40,9 +40,9 @@ class PipelinesSeen:
         for number, pipeline in list(running.items()):
             reports = {name: process.latest for name, process in pipeline.processes.items()}
             if number not in self._seen or self._seen[number][0] is not pipeline:
-                self._seen[number] = pipeline, deque(maxlen=KEPT)
+                self._seen[number] = pipeline, deque()
             if reports and all(reports.values()):
-                self._seen[number][1].append(reports)
+                _take(self._seen[number][1], reports)
 
     def measured(self, number: int) -> dict[str, tuple[str, float, float]] | None:
         """Node, frames and mean time of a frame of each task since it was started; None: it is no news."""
@@ -67,11 +67,10 @@ class PipelinesSeen:
             if len(reports) > 1 and number in planned_fps
         }
 
-    def report(self, core: PlaceCore) -> dict[int, dict[str, Any]]:
-        """The same for JSON, paths as the nodes that their links join."""
-        return {number: self._in_words(rates) for number, rates in self.rates(core).items()}
-
-    def _in_words(self, rates: PipelineRates) -> dict[str, Any]:
+    def report(self, core: PlaceCore, number: int) -> dict[str, Any] | None:
+        """The same of one pipeline for JSON, paths as the nodes that their links join; None: nothing yet."""
+        if (rates := self.rates(core).get(number)) is None:
+            return None
         names, ends = self.network.names, self.network.ends.tolist()
         flows = [
             asdict(flow) | {"path": [[names[node] for node in ends[link]] for link in flow.path]}
@@ -94,6 +93,19 @@ class PipelinesSeen:
             }
             for link, ends in enumerate(self.network.ends.tolist())
         ]  # fmt: skip
+
+
+def _take(known: deque[Reports], reports: Reports) -> None:
+    """Keep what is news, and what was said in the last seconds."""
+    if known and known[-1] == reports:
+        return
+    known.append(reports)
+    while _said_s(known[0]) < _said_s(reports) - OVER_S:
+        known.popleft()
+
+
+def _said_s(reports: Reports) -> float:
+    return min(each["at_s"] for each in reports.values())
 
 
 def told(core: PlaceCore, kept: KeptPipeline) -> Iterator[TaskMeasured]:
