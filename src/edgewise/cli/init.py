@@ -72,30 +72,31 @@ def init(
     if file is None:
         sys.stdout.write(text)
         return
-    _write(file, text)
+    _check_new(file)
+    file.write_text(text, encoding="utf-8")
     name = escape(str(file))
     out.print(
         f"wrote [bold]{name}[/bold]; next: edgewise check {name}, edgewise simulate {name}", soft_wrap=True
     )
 
 
-def _write(file: Path, text: str) -> None:
+def _check_new(file: Path) -> None:
+    """Refuse a file that is there, or that cannot be written."""
     if file.exists():
         raise RunError(f"--out {file}: exists; name another file, or remove it")
     check_file("--out", file)
-    file.write_text(text, encoding="utf-8")
 
 
 def _read_text(file: Path) -> None:
     """A pipeline that reads text with real networks, and the frames that its camera sends, beside it."""
+    _check_new(file)
     with extra("demo", "--read-text"):
         from edgewise.demo import reading
     reading.model_file()
     frames = [file.with_name(f"frame{i}.bmp") for i in range(len(reading.SIGNS))]
-    check_file("--out", file)
     for frame, signs in zip(frames, reading.SIGNS, strict=True):
         frame.write_bytes(reading.frame(signs))
-    _write(file, yaml.safe_dump(reading.scenario(frames), sort_keys=False))
+    file.write_text(yaml.safe_dump(reading.scenario(frames), sort_keys=False), encoding="utf-8")
     lines = reading.recognise(reading.classify(reading.detect(frames[0].read_bytes())[1])[1])[1]
     out.print(f"first frame reads: {escape(' | '.join(lines))}")
     name = escape(str(file))

@@ -200,7 +200,7 @@ class LivePipelines(LiveDecision):
         """What a pipeline that runs did in the last seconds, beside its plan; None: nothing is known yet."""
         if self.core is None or self._seen is None:
             return None
-        return self._seen.report(self.core).get(number)
+        return self._seen.report(self.core, number)
 
     def _tell(self, core: PlaceCore, kept: dict[int, KeptPipeline], now_s: float) -> None:
         """Tell the core which pipelines came and ended."""
@@ -284,9 +284,16 @@ class LivePipelines(LiveDecision):
 
     def listed(self) -> list[KeptPipeline]:
         """All of the last month, oldest first, with what could not be written down yet."""
-        now_s = clock.unix_s()
-        rows = [(kept, *self._fresh(kept, now_s)) for kept in self.book.listed()]
-        return [replace(kept, frames=kept.frames + n, ran_s=kept.ran_s + s) for kept, n, s in rows]
+        return [self._up_to_date(kept) for kept in self.book.listed()]
+
+    def get(self, number: int) -> KeptPipeline | None:
+        """One of them, None when there is none."""
+        kept = self.book.get(number)
+        return None if kept is None else self._up_to_date(kept)
+
+    def _up_to_date(self, kept: KeptPipeline) -> KeptPipeline:
+        frames, ran_s = self._fresh(kept, clock.unix_s())
+        return replace(kept, frames=kept.frames + frames, ran_s=kept.ran_s + ran_s)
 
     def _count(self, kept: KeptPipeline, now_s: float) -> None:
         """Note how far a pipeline is; what cannot be written down counts the next time."""

@@ -149,7 +149,7 @@ def _find(jobs: LiveJobs, number: str) -> Job:
 
 
 def _pipeline(pipelines: LivePipelines, number: str) -> KeptPipeline:
-    if (kept := next((each for each in pipelines.listed() if each.id == _id(number)), None)) is None:
+    if (kept := pipelines.get(_id(number))) is None:
         raise ProtocolError(f"no pipeline {number[:80]!r}; edgewise pipelines lists them", status=404)
     return kept
 

@@ -40,6 +40,7 @@ from edgewise.runtime.testbeds.flows import ShapedFlow, changes, read, wanted
 from edgewise.runtime.testbeds.kernel import FORWARD, Kernel, end_space, queue_commands, run, unavailable
 
 SPACES = "spaces"  # a setting of the store: `Space` of each site and node, on namespaces
+HUB = "hub"
 NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 PREFIX, ROOT_PREFIX = "edgewise-s", "ew-s"
 BLOCKS = range(64, 127)  # second number of addresses 10.x.y.z, one for each system of this machine
@@ -61,6 +62,21 @@ class Space:
     space: str
     host: str
 
+    @property
+    def number(self) -> int:
+        """Of the place in its system."""
+        return int(self.space.rpartition("-")[2])
+
+    @property
+    def device(self) -> str:
+        """By which it comes to the hub."""
+        return f"p{self.number}"
+
+    @property
+    def hub(self) -> str:
+        """The namespace of the hub that joins it to others."""
+        return f"{self.space.rpartition('-')[0]}-{HUB}"
+
 
 class Spaces:
     """The namespaces of the system of a folder.
@@ -73,7 +89,7 @@ class Spaces:
         self.folder = folder.absolute()
         tag = hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]
         self._prefix, self._root = f"{PREFIX}{tag}-", f"{ROOT_PREFIX}{tag}"
-        self._hub = f"{self._prefix}hub"
+        self._hub = f"{self._prefix}{HUB}"
 
     def make(self, topology: Topology, known: Mapping[str, Space]) -> dict[str, Space]:
         """Bring about what a topology needs; what is there stays, and places keep their addresses.
@@ -119,7 +135,7 @@ class Spaces:
         return found
 
     def _named(self, names: list[str], block: int, known: Mapping[str, Space]) -> dict[str, Space]:
-        taken = {int(each.space.rpartition("-")[2]) for each in known.values()}
+        taken = {each.number for each in known.values()}
         free = (number for number in range(PER_GROUP**2) if number not in taken)
         found = {}
         for name in names:
@@ -147,16 +163,15 @@ class Spaces:
 
     def _join(self, place: Space) -> None:
         """A namespace, and its way to the hub and back."""
-        number = int(place.space.rpartition("-")[2])
         run(["ip", "netns", "add", place.space])
-        _join_ends(f"e netns {place.space}", f"p{number} netns {self._hub}", number)
+        _join_ends(f"e netns {place.space}", f"{place.device} netns {self._hub}", place.number)
         inside = [
             "link set lo up",
             f"addr add {place.host}/32 dev e",
             f"route add default dev e src {place.host}",
         ]
         Kernel(place.space).write(inside, [])
-        Kernel(self._hub).write([f"route add {place.host}/32 dev p{number}"], [])
+        Kernel(self._hub).write([f"route add {place.host}/32 dev {place.device}"], [])
 
     def _lay(self, topology: Topology, places: Mapping[str, Space]) -> None:
         """All links at their rates, and rules that lead over them; those of a former topology go."""
@@ -266,7 +281,7 @@ class SpaceTestbed:
         self._rates_bps = {
             link: links.rate_bps[link] for both in self._over for over in both for link in over
         }
-        self._hub = f"{self._spaces[0].space.rpartition('-')[0]}-hub"
+        self._hub = self._spaces[0].hub
         self._flows: Sequence[Flow] = ()
         self._down: set[int] = set()
         self._next = os.getpid()  # a former controller's tasks may not have ended yet
@@ -327,9 +342,8 @@ class SpaceTestbed:
             links += self._over[link][0 if there else 1]
         source = self._spaces[flow.source]
         cut = not self._down.isdisjoint(flow.path)
-        device = f"p{source.space.rpartition('-')[2]}"
         hosts = source.host, self._spaces[flow.target].host
-        return ShapedFlow(flow.port, *hosts, tuple(links), device, flow.rate_bps, cut)
+        return ShapedFlow(flow.port, *hosts, tuple(links), source.device, flow.rate_bps, cut)
 
 
 def as_settings(places: Mapping[str, Space]) -> dict[str, dict[str, str]]:
@@ -380,7 +394,7 @@ def _rules(topology: Topology, routes: Routes, places: Mapping[str, Space]) -> I
         for node in nodes[way.cluster]:
             ends = places[way.site], places[node.name]
             for (a, b), route in ((ends, number), (ends[::-1], len(topology.ways) + number)):
-                device = f"p{a.space.rpartition('-')[2]}"
+                device = a.device
                 for link in routes.link[route].tolist():
                     if link >= 0:
                         table = FIRST_TABLE + link
