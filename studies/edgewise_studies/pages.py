@@ -1,6 +1,7 @@
 """`python -m edgewise_studies.pages`: a page of each paper, from what was measured and what is said of it.
 
 docs/results/PAPER/claims.json      the claims of the look that is published, and still stand
+docs/results/PAPER/former.json      those of the look before it, where there was one
 docs/results/PAPER/withdrawn.json   those of it that do not, each with the reason
 docs/results/PAPER/said.yaml        by hand: what the paper says, which claims answer it, and why
 docs/results/PAPER/index.md, claims.csv   written here
@@ -88,6 +89,7 @@ def write(folder: Path, looks: Sequence[Mapping[str, Any]]) -> Path:
         _statements(said, known),
         _past(said, known),
         _details(said, known),
+        _former(read_claims(folder, "former.json")),
         _withdrawn(read_claims(folder, "withdrawn.json")),
         "\n\n".join(f"![{Path(name).stem}]({name})" for name in said.figures),
         _repeat(folder, said.extras),
@@ -171,6 +173,14 @@ def _details(said: Said, known: Mapping[str, Row]) -> str:
         rows.append((f"`{claim['id']}`", claim["statement"], *whose))
     head = ("claim", "statement", "method", "setting", "here", "n", "asked", "status")
     return "## Every claim\n\n" + _table(head, rows)
+
+
+def _former(claims: Sequence[Row]) -> str:
+    if not claims:
+        return ""
+    rows = [(f"`{each['id']}`", _figure(each), str(each["n"]), each["status"]) for each in claims]
+    text = "What it found, at other seeds, by the code and the criteria of then: [former.json](former.json)."
+    return f"## The look before\n\n{text}\n\n" + _table(("claim", "here", "n", "status"), rows)
 
 
 def _withdrawn(claims: Sequence[Row]) -> str:

@@ -118,3 +118,16 @@ def test_each_claim_that_fails_has_its_reason(folder):
 
 def test_every_paper_has_a_page():
     assert {folder.name for folder in FOLDERS} == set(run.registered()) - {"queues"}
+
+
+@pytest.mark.parametrize(
+    "folder", [each for each in FOLDERS if (each / "former.json").is_file()], ids=lambda f: f.name
+)
+def test_the_look_before_stands_beside_the_last(folder):
+    page, former = (folder / "index.md").read_text("utf-8"), pages.read_claims(folder, "former.json")
+    _, _, shown = page.partition("## The look before")
+    assert former and all(f"| `{each['id']}` |" in shown for each in former)
+    seeds = [
+        json.loads((folder / name).read_text("utf-8"))["seeds"] for name in ("claims.json", "former.json")
+    ]
+    assert set(seeds[0]).isdisjoint(seeds[1])
