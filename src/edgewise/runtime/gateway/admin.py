@@ -45,9 +45,9 @@ from edgewise.runtime.protocol.bodies import (
     Draining,
     Policy,
     PolicyNamed,
-    SplitPolicy,
     Switch,
     SwitchStep,
+    VariantPolicy,
     WorkerPlace,
     WorkerSeen,
     read,
@@ -285,11 +285,11 @@ def _policies(
     return http.as_json(Policy(policy.name, have, budget_s, dict(faults)))
 
 
-def _split(group: SplitGroup, what: str) -> SplitPolicy | dict[str, Any] | None:
+def _split(group: SplitGroup, what: str) -> VariantPolicy | dict[str, Any] | None:
     """Who splits the queries of a variant, or what a second policy would have done."""
     shadow = group.core.shadow
     if what == POLICIES:
-        return SplitPolicy(group.variant, group.core.policy.name)
+        return VariantPolicy(group.variant, group.core.policy.name)
     return shadow.report() | {"variant": group.variant} if shadow else None
 
 

@@ -177,7 +177,7 @@ class Policy(Struct):
     faults: dict[str, int]
 
 
-class SplitPolicy(Struct):
+class VariantPolicy(Struct):
     """Who splits the queries of a variant."""
 
     variant: str
@@ -264,7 +264,7 @@ SAID = (
     ClosedStream,
     PolicyNamed,
     Policy,
-    SplitPolicy,
+    VariantPolicy,
     Switch,
     WorkerPlace,
     WorkerSeen,
