@@ -49,7 +49,8 @@ class PlayedTask:
 
     @property
     def latest(self):
-        return {"frames": self._done + self._fps * (clock.unix_s() - self._since_s)}
+        now_s = clock.unix_s()
+        return {"at_s": now_s, "frames": self._done + self._fps * (now_s - self._since_s)}
 
     def go_on(self, fps):
         self._done, self._since_s, self._fps = self.latest["frames"], clock.unix_s(), fps

@@ -389,9 +389,11 @@ FIELDS = list(Claim.without_figures("", "", "edgewise", "published", "", "holds"
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*/withdrawn.json")), ids=lambda path: path.parent.name)
 def test_what_was_published_and_no_longer_stands_is_kept_with_its_reason(path):
     what = run.find(path.parent.name)
-    stands = {claim["id"] for claim in json.loads(path.with_name("claims.json").read_text())["claims"]}
+    now = json.loads(path.with_name("claims.json").read_text())["claims"]
+    stands = {(claim["id"], claim["statement"]) for claim in now}
     for claim in json.loads(path.read_text())["claims"]:
-        assert list(claim) == [*FIELDS, "why"] and claim["id"] not in stands
+        # A claim that asks for more may stand under the same name.
+        assert list(claim) == [*FIELDS, "why"] and (claim["id"], claim["statement"]) not in stands
         assert claim["why"] == what.withdrawn.get(claim["id"], claim["why"]) and len(claim["why"]) > 30
         assert claim["id"] in what.withdrawn or claim["id"] in what.claims
 
