@@ -1,6 +1,7 @@
 """A running system takes over changed settings, process by process, and loses nothing that was accepted."""
 
 import asyncio
+import json
 import subprocess
 import sys
 
@@ -128,6 +129,24 @@ def test_nothing_is_replaced_when_nothing_changed(system):
     prepare(system.folder, changed(slower), gateways=2).close()
     assert asyncio.run(asyncio.wait_for(until_changed(system), HANG_S))[0].state == DONE
     assert pids(system, "worker", "gateway") == before
+
+
+def test_a_dry_run_says_what_a_change_then_does_and_leaves_all_as_it_is(system, tmp_path):
+    (tmp_path / "changed.yaml").write_text(dump_scenario(small_scenario()))
+    kept = {file: file.read_bytes() for file in system.folder.glob("*.yaml")}
+    before, wanted = pids(system, "worker", "gateway"), system.store.get("change")
+    up = ("up", "changed.yaml", "--state", str(system.folder), "--port", "0", "--gateways", "2")
+    assert "+ start    gateway gateway-2" in edgewise(*up[:-1], "3", "--dry-run", folder=tmp_path)
+    said = edgewise(*up, "--dry-run", folder=tmp_path)
+    assert "gateway-2" not in said and "profile.fixed_s 0.004 → " in said
+    shown = json.loads(edgewise(*up, "--dry-run", "--json", folder=tmp_path))["difference"]
+    edgewise(*up, "--dry-run", "--policy", "nonsense", folder=tmp_path, code=2)
+    assert pids(system, "worker", "gateway") == before and system.store.get("change") == wanted
+    assert {file: file.read_bytes() for file in kept} == kept
+    assert edgewise(*up, folder=tmp_path).count(said) == 1
+    assert asyncio.run(system.get("/v1/status"))["change"]["difference"] == shown
+    prepare(system.folder, changed(slower), gateways=2).close()  # as it was
+    assert asyncio.run(asyncio.wait_for(until_changed(system), HANG_S))[0].state == DONE
 
 
 def test_a_network_that_cannot_be_loaded_changes_nothing_and_says_so(system, tmp_path):

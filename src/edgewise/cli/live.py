@@ -1,10 +1,11 @@
 """Commands of the live system; `edgewise.runtime` does the work."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,6 +38,9 @@ from edgewise.model.problems import nearest
 from edgewise.model.scenario import Scenario
 from edgewise.model.ways import unused_cables
 from edgewise.report import records
+
+if TYPE_CHECKING:
+    from edgewise.runtime.controller.difference import Deed
 
 app = verbs()
 Restore = Annotated[bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")]
@@ -73,10 +77,15 @@ def up(
         str,
         typer.Option(help="local: all at localhost; namespaces: each site and node a network of its own."),
     ] = LOCAL,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the change and print what it would do; do nothing.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Run a scenario live here until Ctrl-C: workers, gateways, and a controller that keeps them.
 
-    Where it runs already, the change is taken over: processes are replaced one by one, streams stay open.
+    Where it runs already, the change is shown and taken over: processes are replaced one by one, streams stay
+    open. With --dry-run it is checked and shown alone.
 
     On namespaces, which need root, links are as fast as the scenario says and messages wait for each other;
     gateways answer this machine at addresses of their own.
@@ -84,10 +93,16 @@ def up(
     from edgewise.cli import waiting
     from edgewise.runtime import disk
     from edgewise.runtime.controller import graphs, models as models_of, nursery, plan, switching
+    from edgewise.runtime.controller.rehearsal import rehearse
+    from edgewise.runtime.controller.rolling import difference_of
     from edgewise.runtime.process.compiling import needed_by
     from edgewise.runtime.process.serving import Listen
     from edgewise.runtime.testbeds.spaces import Spaces
 
+    if as_json and not dry_run:
+        raise EdgewiseError("--json: is for --dry-run; edgewise status --json says what runs")
+    if restore and dry_run:
+        raise EdgewiseError("--restore: changes the state, which --dry-run does not; leave one of them out")
     if models is not None and not models.is_dir():
         raise RunError(f"--models {models}: no such folder")
     records.refuse_others("--state", folder, "a live system")
@@ -111,10 +126,18 @@ def up(
         raise RunError("token: cannot change while the system runs; edgewise down, then up")
     needed_by(loaded, wanted.items(), partial(err.print, COMPILING))
     later = go_on(loaded, wanted, given, left)
-    store = plan.prepare(
-        folder, loaded, given=None if again or left else given, models=models, gateways=gateways,
-        emulation=plan.Emulation(emulate, seed), where=where, otlp=otlp, on_namespaces=apart,
-    )  # fmt: skip
+    stated = dict.fromkeys((*loaded.policies, *given)) if again else later  # the others stay as they are
+    how: dict[str, Any] = {
+        "given": None if again or left else given, "models": models, "gateways": gateways,
+        "emulation": plan.Emulation(emulate, seed), "where": where, "otlp": otlp, "on_namespaces": apart,
+        "switched": {decision: wanted[decision] for decision in stated if decision in wanted},
+    }  # fmt: skip
+    if dry_run:
+        deeds, rows = rehearse(folder, loaded, **how)
+        if not again:
+            waiting.check_ports(rows)
+        return show_difference(deeds, as_json)
+    store = plan.prepare(folder, loaded, **how)
     for decision in later:
         switching.switch_later(store, decision, given[decision])
     rows = store.processes()
@@ -131,13 +154,14 @@ def up(
             f"{stand_ins} workers have no ONNX file: they return their input, after their profile's time"
         )
     out.print(f"controller: http://127.0.0.1:{store.get('controller')['port']}; state and logs: {folder}")
+    deeds = difference_of(store)
     store.close()
     if again:
         out.print("it runs already: what changed is replaced, one process after another")
+        show_difference(deeds)
         waiting.wait_until_changed(folder)
-        stated = dict.fromkeys((*loaded.policies, *given))  # the others stay as they are
-        for decision in (each for each in stated if each in wanted):
-            switch(folder, "policies", decision, wanted[decision])
+        for decision, name in how["switched"].items():
+            switch(folder, "policies", decision, name)
     else:
         out.print("starting: networks are loaded")
         said = waiting.Waiting(folder)
@@ -145,6 +169,17 @@ def up(
         if apart:  # all has ended; where the nursery fails what runs goes on, and its namespaces stay
             Spaces(folder).remove()
         said.check()
+
+
+def show_difference(deeds: Sequence["Deed"], as_json: bool = False) -> None:
+    """Print what a change does."""
+    from edgewise.runtime.controller.difference import lines
+
+    def shown() -> None:
+        for line in lines(deeds):
+            out.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    answer({"difference": [asdict(each) for each in deeds]}, as_json, shown)
 
 
 def on_namespaces(on: str, host: str, otlp: str | None) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from edgewise import policies
 from edgewise.arrays import Floats
@@ -22,11 +23,13 @@ from edgewise.model.services import Services, first_replicas, served_by_workers,
 from edgewise.model.topology import Variant, Worker, have_room
 from edgewise.runtime import disk
 from edgewise.runtime.apart import BEGIN_S, load
+from edgewise.runtime.controller.difference import Wanted, difference
 from edgewise.runtime.controller.graphs import cut_graphs, served_graphs, with_servers
 from edgewise.runtime.controller.known import Known, core_of
 from edgewise.runtime.controller.models import model_file
 from edgewise.runtime.controller.rolling import (
     SCENARIO as SCENARIO,
+    ScenarioChange,
     begin_change,
     beside,
     write_change,
@@ -40,6 +43,7 @@ from edgewise.runtime.store import (
     POLICIES,
     Process,
     Store,
+    from_fields,
     tls_files,
 )
 from edgewise.runtime.store.copies import check_whole, keep_copy
@@ -104,6 +108,8 @@ def prepare(
     where: Listen = HERE,
     otlp: str | None = None,
     on_namespaces: bool = False,
+    switched: Mapping[str, str] = NONE,
+    make: bool = True,
 ) -> Store:
     """Write down what is wanted; whoever runs the folder's controller brings it about, see `rolling`.
 
@@ -122,6 +128,8 @@ def prepare(
         otlp: address of a collector that traces go to; None for no traces.
         on_namespaces: each site and node is a network namespace, joined as the scenario says, see
             `testbeds.spaces`; they are made here.
+        switched: policies by decision that the controller switches afterwards, for what is shown.
+        make: namespaces, where there are to be some; see `rehearsal`.
     Raises:
         ScenarioError: too many workers for one machine, a model's or TLS file is missing, or no traces can
             be made.
@@ -141,7 +149,7 @@ def prepare(
     check_whole(folder / DATABASE)
     store = Store(folder / DATABASE)
     change = begin_change(store)
-    spaces = _spaces(store, scenario, on_namespaces)
+    spaces = _spaces(store, scenario, on_namespaces, make)
     cut = cut_graphs(given_scenario, folder)
     digest = _write(scenario, store)
     kinds = {
@@ -183,7 +191,9 @@ def prepare(
             store.put("node changes", [])
         else:
             change.before["renamed"] = known.renamed
-        write_change(store, change)
+        after = Wanted(yaml.safe_load(dump_scenario(scenario)), wanted_policies | dict(switched), wanted)
+        deeds = difference(_before(change), after, known.renamed)
+        write_change(store, replace(change, difference=[asdict(each) for each in deeds]))
     for whose in ("operator", "parts"):
         store.secret(whose)  # whoever reads the file or its copy alone can ask the controller
     store.checkpoint()
@@ -191,7 +201,18 @@ def prepare(
     return store
 
 
-def _spaces(store: Store, scenario: Scenario, on_namespaces: bool) -> Mapping[str, dict[str, str]]:
+def _before(change: ScenarioChange) -> Wanted | None:
+    """What was wanted before a change, where something runs."""
+    if (before := change.before) is None:
+        return None
+    processes = [from_fields(fields) for fields in before["processes"]]
+    policies_before = before["settings"][POLICIES] or {}
+    return Wanted(yaml.safe_load(before["scenario"]), policies_before, processes)
+
+
+def _spaces(
+    store: Store, scenario: Scenario, on_namespaces: bool, make: bool
+) -> Mapping[str, dict[str, str]]:
     """Settings of the processes of each site and node: where they are, on namespaces, which are made.
 
     Raises:
@@ -201,6 +222,8 @@ def _spaces(store: Store, scenario: Scenario, on_namespaces: bool) -> Mapping[st
     before, spaces = store.get(SPACES, {}), Spaces(store.file.parent)
     if not store.ended() and bool(before) != on_namespaces:
         raise RunError("--on: cannot change while the system runs; edgewise down, then up")
+    if not make:
+        return dict(before)
     made = as_settings(spaces.make(scenario.topology, from_settings(before))) if on_namespaces else {}
     store.put(SPACES, made)
     return made

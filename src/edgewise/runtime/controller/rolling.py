@@ -15,13 +15,16 @@ the controller can undo it:
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import msgspec
+
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import clock, disk
+from edgewise.runtime.controller.difference import Deed
 from edgewise.runtime.controller.health import LOADING_S
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.process.lifecycle import Lifecycle
@@ -46,6 +49,7 @@ class ScenarioChange:
         why: it failed.
         before: what was wanted, None where nothing ran; see `begin`.
         began_s, ended_s: seconds since 1970; `ended_s` is None before its end.
+        difference: what it does, as `difference.Deed` has it.
     """
 
     state: str
@@ -53,6 +57,7 @@ class ScenarioChange:
     before: dict[str, Any] | None
     began_s: float
     ended_s: float | None = None
+    difference: Sequence[Mapping[str, Any]] = ()
 
     @property
     def open(self) -> bool:
@@ -74,6 +79,12 @@ def read_change(store: Store) -> ScenarioChange | None:
 def write_change(store: Store, change: ScenarioChange) -> None:
     """Keep what has become of a change."""
     store.put("change", asdict(change))
+
+
+def difference_of(store: Store) -> list[Deed]:
+    """What the latest change does, or has done."""
+    change = read_change(store)
+    return [] if change is None else msgspec.convert(list(change.difference), list[Deed])
 
 
 def begin_change(store: Store) -> ScenarioChange:
@@ -147,9 +158,9 @@ class Rolling:
         self._ask, self._folder = ask, store.file.parent
 
     def report(self) -> dict[str, Any]:
-        """State of the latest change, and why it failed."""
-        change = read_change(self.store)
-        return {"state": change.state if change else DONE, "why": change.why if change else ""}
+        """State of the latest change, why it failed, and what it does."""
+        change = read_change(self.store) or ScenarioChange(DONE, "", None, 0.0)
+        return {"state": change.state, "why": change.why, "difference": change.difference}
 
     @property
     def under_way(self) -> bool:

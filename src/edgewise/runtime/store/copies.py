@@ -35,17 +35,26 @@ def keep_copy(file: Path) -> None:
     _remove_unfinished(file)
     fresh = file.with_name(f"{file.name}{COPY}.{os.getpid()}.new")  # `up` and a controller may both be at it
     try:
-        disk.make_file(fresh)
-        with telling(file), closing(to_read(file)) as source, closing(disk.connect(fresh)) as target:
-            disk.changing("write", fresh)
-            source.backup(target)
-            target.execute("PRAGMA journal_mode = DELETE")  # one file
-            _check(target, file)
+        copy_whole(file, fresh)
         disk.move(fresh, copy_of(file))
     except OSError as error:
         raise StoreError(f"state {file}: cannot be copied: {error}; make room on its disk") from error
     finally:
         disk.remove(fresh)
+
+
+def copy_whole(file: Path, to: Path) -> None:
+    """Copy a file that others write to, as one file, and check the copy.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    disk.make_file(to)
+    with telling(file), closing(to_read(file)) as source, closing(disk.connect(to)) as target:
+        disk.changing("write", to)
+        source.backup(target)
+        target.execute("PRAGMA journal_mode = DELETE")  # one file
+        _check(target, file)
 
 
 def _remove_unfinished(file: Path) -> None:

@@ -226,6 +226,12 @@ class Store(Database):
             (p.name, p.kind, p.port, json.dumps(p.cores), json.dumps(p.settings), p.wanted),
         )
 
+    def move_paths(self, folder: Path, to: Path) -> None:
+        """Write of a folder as of another one wherever processes and the change name it."""
+        old, new = (json.dumps(str(each))[1:-1] for each in (folder, to))
+        for table, column in (("process", "settings"), ("successor", "process"), ("setting", "value")):
+            self.run(f"UPDATE {table} SET {column} = replace({column}, ?, ?)", (old + "/", new + "/"))
+
     def add(self, process: Process) -> None:
         """Want one more process."""
         self._write(process)
