@@ -12,8 +12,8 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -174,6 +174,16 @@ def remove_folder(folder: Path) -> None:
     """Remove a folder with all that is in it, as far as that can be done."""
     changing("remove", folder)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def passing_folder() -> Iterator[Path]:
+    """A folder of one's own in the system's place for such, which goes with all that is in it."""
+    import tempfile  # brings random numbers and archives
+
+    changing("make", Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix="edgewise-") as made:
+        yield Path(made).resolve()
 
 
 def connect(file: Path | str, **options: Any) -> sqlite3.Connection:

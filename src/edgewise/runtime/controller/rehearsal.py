@@ -4,7 +4,6 @@ It is validated and computed by what prepares a real one, so both do the same; n
 namespaces are not made.
 """
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,7 @@ def rehearse(folder: Path, scenario: Scenario, **how: Any) -> tuple[list[Deed], 
     Raises:
         EdgewiseError: as `prepare` does.
     """
-    with tempfile.TemporaryDirectory(prefix="edgewise-") as made:
-        copy = Path(made).resolve()
+    with disk.passing_folder() as copy:
         _copy(folder.resolve(), copy)
         try:
             store = prepare(copy, scenario, **how, make=False)
