@@ -76,13 +76,13 @@ def test_one_that_ends_while_its_successor_starts_takes_that_one_along(started):
     store, controller, begun = started()
     outdated(store, controller)
 
-    async def forgotten(of, path):
+    async def forgotten(of, handle, path):
         store.set_wanted(NAME, False)
         store.started(NAME, None, 0)
         store.forget(NAME)
-        return {}
+        return True
 
-    controller.rolling._ask = forgotten
+    controller.health.ready = forgotten
     carry_out(controller)
     controller.reconcile()
     assert store.processes() == [] and begun == ["former", "new"]
@@ -93,11 +93,11 @@ def test_one_that_drains_meanwhile_is_replaced_and_stays_unwanted(started):
     store, controller, begun = started()
     outdated(store, controller)
 
-    async def ready(of, path):
+    async def ready(of, handle, path):
         store.set_wanted(NAME, False)
-        return {}
+        return True
 
-    controller.rolling._ask = ready
+    controller.health.ready = ready
     carry_out(controller)
     (row,) = store.processes()
     assert row.process.settings["of"] == "new" and not row.process.wanted and row.handle

@@ -7,6 +7,7 @@ from typing import Any
 
 from virtual import BEGAN_UNIX_S
 
+from edgewise.runtime.backends.contract import Answering
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.process.entry import Following
 from edgewise.runtime.store.steady import SteadyStore
@@ -41,6 +42,10 @@ class PlayedBackend:
     def alive(self, handle: str) -> bool:
         """As a backend does."""
         return handle in self._handles
+
+    def look(self, process: Any, handle: str) -> Answering:
+        """Whether one is ready, it says at its port."""
+        return Answering(process.url, None)
 
     def stop(self, handle: str, force: bool = False) -> None:
         """It has nothing to do any more."""

@@ -6,6 +6,7 @@ import pytest
 from virtual import played
 
 from edgewise.runtime import http
+from edgewise.runtime.backends.contract import Answering
 from edgewise.runtime.controller import controller as module
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.store import Process
@@ -40,6 +41,10 @@ class PlayedBackend:
 
     def __init__(self):
         self.killed_s = {}
+
+    def look(self, process, handle):
+        """Whether one is ready, it says at its port."""
+        return Answering(process.url, None)
 
     def stop(self, handle, force=False):
         assert force

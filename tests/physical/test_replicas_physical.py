@@ -18,6 +18,7 @@ from edgewise.core.world import World
 from edgewise.model.parsing import parse_scenario
 from edgewise.model.services import services_of
 from edgewise.runtime import http
+from edgewise.runtime.backends.contract import Answering
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.controller.reconcile import turns
@@ -94,6 +95,10 @@ class PlayedBackend:
 
     def alive(self, handle):
         return handle in self._handles
+
+    def look(self, process, handle):
+        """Whether one is ready, it says at its port."""
+        return Answering(process.url, None)
 
     def stop(self, handle, force=False):
         if handle in self._handles:

@@ -19,8 +19,7 @@ from edgewise.testing.streams import queue_scenario, small_world, some_streams
 
 if TYPE_CHECKING:
     from edgewise.model.pipelines import Network
-    from edgewise.runtime.backends.contract import Backend
-    from edgewise.runtime.store import Process
+    from edgewise.runtime.backends.contract import ServingBackend
     from edgewise.runtime.testbeds import Testbed as Testbed
 
 __all__ = [
@@ -58,7 +57,7 @@ class VirtualClock:
 
 
 def check_backend(
-    make_backend: "Callable[[Path], Backend[Process]]", folder: Path, limit_s: float = 60.0
+    make_backend: "Callable[[Path], ServingBackend]", folder: Path, limit_s: float = 60.0
 ) -> None:
     """Start, watch, kill, start again and end a real worker through a backend (extra `live`).
 
@@ -67,7 +66,7 @@ def check_backend(
         folder: an empty one.
         limit_s: for each step.
     Raises:
-        AssertionError: says which part of the contract of `runtime.backends.contract.Backend` is broken.
+        AssertionError: says which part of the contract in `runtime.backends.contract` is broken.
     """
     with extra("live", "check_backend"):
         from edgewise.runtime.backends import conformance

@@ -11,7 +11,7 @@ import numpy as np
 
 from edgewise.model.pipelines import Network
 from edgewise.runtime import clock, http
-from edgewise.runtime.backends.contract import Backend
+from edgewise.runtime.backends.contract import ServingBackend
 from edgewise.runtime.controller.models import STAND_IN, write_stand_in
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.store import Process
@@ -23,31 +23,57 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def check_backend(make_backend: Callable[[Path], Backend[Process]], folder: Path, limit_s: float) -> None:
-    """See `edgewise.testing.check_backend`."""
+def check_backend(
+    make_backend: Callable[[Path], ServingBackend],
+    folder: Path,
+    limit_s: float,
+    answers: Callable[[str], bool] | None = None,
+) -> None:
+    """See `edgewise.testing.check_backend`.
+
+    Args:
+        answers: whether a process is ready at an address; None: it is asked over HTTP.
+    """
+    answers = answers or _answers
     write_stand_in(folder / STAND_IN)
     settings = {**SETTINGS, "file": str((folder / STAND_IN).resolve())}
     process, backend = Process("checked", "worker", free_port(), settings), make_backend(folder)
+
+    def ready(handle: str) -> bool:
+        seen = backend.look(process, handle)
+        assert isinstance(seen.url, str) and "://" in seen.url, "look: where a process answers is a URL"
+        assert seen.ready in (None, True, False), "look: ready is True, False or None"
+        return seen.ready is not False and answers(seen.url)
+
     first = backend.start(process)
     assert isinstance(first, str) and first, "start: a handle is text"
-    _wait(lambda: _answers(process), limit_s, "start: the process does not answer where it should")
+    _wait(lambda: ready(first), limit_s, "look: the process does not become ready where it says")
     assert backend.alive(first), "alive: the process answers"
-    assert make_backend(folder).alive(first), "alive: a handle means the same to a backend made later"
+    later = make_backend(folder)
+    assert later.alive(first), "alive: a handle means the same to a backend made later"
+    _wait(
+        lambda: later.look(process, first) == backend.look(process, first),
+        limit_s,
+        "look: a backend made later says another address",
+    )
     backend.stop(first, force=True)
     _wait(lambda: not backend.alive(first), limit_s, "stop(force): the process still runs")
+    assert backend.look(process, first).ready is False, "look: a process that has ended is not ready"
     backend.stop(first)  # no error
     second = backend.start(process)
     assert second != first, "start: each start has its own handle"
-    _wait(lambda: _answers(process), limit_s, "start: a second start does not answer on the same port")
+    _wait(lambda: ready(second), limit_s, "look: a second start does not become ready where it says")
     assert not backend.alive(first), "alive: what ended never runs again"
+    assert backend.look(process, first).ready is False, "look: what ended is ready again"
+    url = backend.look(process, second).url
     backend.stop(second)
     _wait(lambda: not backend.alive(second), limit_s, "stop: a process that was asked to end still runs")
-    assert not _answers(process), "stop: something still answers"
+    assert not answers(url), "stop: something still answers"
 
 
-def _answers(process: Process) -> bool:
+def _answers(url: str) -> bool:
     async def ask() -> bool:
-        client = http.Client.of_url(process.url)
+        client = http.Client.of_url(url)
         try:
             return (await client.request("GET", "/v2/health/ready", timeout_s=1.0)).status == 200
         except (ConnectionError, TimeoutError):

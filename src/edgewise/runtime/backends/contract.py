@@ -1,6 +1,9 @@
 """What a lifecycle asks of a backend; `edgewise.testing.check_backend` checks it."""
 
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+from edgewise.runtime.store import Process
 
 What = TypeVar("What", contravariant=True)
 
@@ -27,4 +30,33 @@ class Backend(Protocol[What]):
         """Ask the process of a handle to finish what it accepted and end; `force` ends it at once.
 
         A handle whose process has ended is no error.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """Where a process answers now, and whether it can take requests.
+
+    Attributes:
+        url: it may be another one at each look.
+        ready: None where the backend does not know: whoever wants to know asks the process there.
+    """
+
+    url: str
+    ready: bool | None
+
+
+class ServingBackend(Backend[Process], Protocol):
+    """A backend of processes that answer requests.
+
+    It may have others beside us: a process may end between any two looks without being told, and move. Who
+    says itself whether a process is ready also ends what hangs; who says None leaves both to the owner.
+    """
+
+    def look(self, process: Process, handle: str) -> Answering:
+        """What is known of a process at once, without asking it; one that has ended is never ready.
+
+        Args:
+            process: what was started, as its owner wants it.
+            handle: of its start.
         """

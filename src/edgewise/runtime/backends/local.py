@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from edgewise.errors import RunError
+from edgewise.runtime.backends.contract import Answering
 from edgewise.runtime.process.machine import Program, ThisMachine, handle_of
 from edgewise.runtime.process.places import log_file
 from edgewise.runtime.store import Process
@@ -47,3 +48,7 @@ class LocalBackend:
     def stop(self, handle: str, force: bool = False) -> None:
         """See `Backend`."""
         self._machine.stop(handle, force)
+
+    def look(self, process: Process, handle: str) -> Answering:
+        """See `ServingBackend`: it answers at the port that it was given; whether it is ready, it says."""
+        return Answering(process.url, None if self.alive(handle) else False)

@@ -31,7 +31,7 @@ from typing import Any
 from edgewise import policies
 from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import clock, http
-from edgewise.runtime.backends.contract import Backend
+from edgewise.runtime.backends.contract import ServingBackend
 from edgewise.runtime.clients.reaching import client_to
 from edgewise.runtime.controller.health import Health
 from edgewise.runtime.controller.holds import LiveHolds
@@ -72,7 +72,8 @@ class Controller:
         backend: runs it.
     """
 
-    def __init__(self, store: SteadyStore, backend: Backend[Process]) -> None:
+    def __init__(self, store: SteadyStore, backend: ServingBackend) -> None:
+        self.backend = backend
         self.store, self._folder = store, store.file.parent
         self.processes = Lifecycle(backend, GRACE_S)
         self.plane = plane = LivePlane(store)
@@ -85,13 +86,14 @@ class Controller:
         self.here = {each.decision: each for each in (self.replicas, self.pipelines, self.jobs)}
         self.switching = Switching(store, self.replicas, self.here, self._answer)
         self.ending = asyncio.Event()
-        self.rolling = Rolling(
-            store, self.processes, lambda of, path: self._ask(of, "GET", path), self.ending
-        )
         self._down: list[str] = []  # nodes
         self.health = Health(
             self.processes.kill,
-            lambda of, timeout_s: self._answer(of, "GET", "/v2/health/live", timeout_s=timeout_s),
+            backend.look,
+            lambda of, path, timeout_s: self._answer(of, "GET", path, timeout_s=timeout_s),
+        )
+        self.rolling = Rolling(
+            store, self.processes, self.health, lambda of, path: self._ask(of, "GET", path), self.ending
         )
         self._clients: dict[tuple[str, str | None], http.Client] = {}
 
@@ -118,6 +120,9 @@ class Controller:
             why = {} if told else {"why": said_last(self._folder, process.name)}
             log.warning("ended", extra={"who": process.name, "failures": failures} | why)
             handle = None
+        elif handle is not None and (url := self.backend.look(process, handle).url) != process.url:
+            self.store.answers_at(handle, url)
+            log.info("answers at", extra={"who": process.name, "url": url})
         failed = process.settings.get("node") in self._down
         wanted = process.wanted and not failed and not self.ending.is_set()
         if handle is None:
@@ -396,7 +401,7 @@ async def _run(controller: Controller) -> None:
     await listening.close(0.5)
 
 
-def main(folder: Path, backend: Backend[Process], handle: str | None = None) -> None:
+def main(folder: Path, backend: ServingBackend, handle: str | None = None) -> None:
     """Be the controller of a folder until told to end.
 
     Args:

@@ -8,8 +8,10 @@ much later than its time-out says that we were held up ourselves, and nothing of
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container
+from dataclasses import replace
 
 from edgewise.runtime import clock, http
+from edgewise.runtime.backends.contract import Answering
 from edgewise.runtime.store import Process, Running
 
 log = logging.getLogger("edgewise.controller")
@@ -17,7 +19,10 @@ ANSWER_S = 5.0  # for one check
 PATIENCE_S = 10.0  # without an answer, and a process is killed
 HELD_UP_S = 1.0  # a check that ends so much after its time-out does not count
 LOADING_S = 300.0  # a large network on a slow disk
-Answer = Callable[[Process, float], Awaitable[http.Response | None]]
+ASK_S = 1.0  # for whether one is ready
+LIVE, READY = "/v2/health/live", "/v2/health/ready"
+Look = Callable[[Process, str], Answering]
+Answer = Callable[[Process, str, float], Awaitable[http.Response | None]]
 
 
 class Health:
@@ -25,20 +30,32 @@ class Health:
 
     Args:
         kill: of a handle, what is stuck.
-        answer: what a process answers when it is asked whether it lives, None where it gives nothing in
-            so many seconds.
+        look: what the backend says of a process and its handle.
+        answer: what a process answers at a path, None where it gives nothing in so many seconds.
     Attributes:
-        served: handles that have answered.
+        served: handles that have answered, or were ready.
     """
 
-    def __init__(self, kill: Callable[[str], None], answer: Answer) -> None:
-        self._kill, self._answer = kill, answer
+    def __init__(self, kill: Callable[[str], None], look: Look, answer: Answer) -> None:
+        self._kill, self._look, self._answer = kill, look, answer
         self.served: set[str] = set()
         self._silent_s: dict[str, float] = {}  # for how long a handle has not answered
 
     async def check(self, rows: list[Running], period_s: float) -> None:
         """Ask all of them; done each period."""
         await asyncio.gather(*(self._check(running, period_s) for running in rows))
+
+    async def ready(self, process: Process, handle: str, path: str = READY) -> bool:
+        """Whether a process is ready: its backend says so, or it does itself where the backend cannot know.
+
+        Args:
+            path: of another question than whether it takes requests, which only the process can answer.
+        """
+        seen = self._look(process, handle)
+        if seen.ready is not None and path == READY:
+            return seen.ready
+        answer = await self._answer(replace(process, address=seen.url), path, ASK_S)
+        return answer is not None and answer.status == 200
 
     def forget(self, known: Container[str | None]) -> None:
         """Forget handles that are not known any more."""
@@ -48,8 +65,12 @@ class Health:
     async def _check(self, running: Running, period_s: float) -> None:
         if (handle := running.handle) is None:
             return
+        if (ready := self._look(running.process, handle).ready) is not None:
+            if ready:
+                self.served.add(handle)
+            return  # who knows that also ends what hangs
         began_s = clock.monotonic_s()
-        answer = await self._answer(running.process, ANSWER_S)
+        answer = await self._answer(running.process, LIVE, ANSWER_S)
         took_s = clock.monotonic_s() - began_s
         if answer is not None:
             self.served.add(handle)

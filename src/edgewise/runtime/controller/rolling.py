@@ -25,7 +25,7 @@ import msgspec
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import clock, disk
 from edgewise.runtime.controller.difference import Deed
-from edgewise.runtime.controller.health import LOADING_S
+from edgewise.runtime.controller.health import LIVE, LOADING_S, READY, Health
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.process.lifecycle import Lifecycle
 from edgewise.runtime.process.machine import alive_handle
@@ -149,12 +149,15 @@ class Rolling:
     Args:
         store: what is wanted, and the change.
         processes: starts and ends them.
+        health: knows which of them are ready.
         ask: JSON of a process's answer to GET, None where it gives none.
         ending: the whole system ends.
     """
 
-    def __init__(self, store: Store, processes: Lifecycle[Process], ask: Ask, ending: asyncio.Event) -> None:
-        self.store, self.processes, self.ending = store, processes, ending
+    def __init__(
+        self, store: Store, processes: Lifecycle[Process], health: Health, ask: Ask, ending: asyncio.Event
+    ) -> None:
+        self.store, self.processes, self.health, self.ending = store, processes, health, ending
         self._ask, self._folder = ask, store.file.parent
 
     def report(self) -> dict[str, Any]:
@@ -241,7 +244,7 @@ class Rolling:
             handle = self.processes.start(process)
             self.store.successor_started(name, handle)
             log.info("successor started", extra={"who": name, "port": process.port})
-        await self._until_ready(process, handle, "/v2/health/ready")
+        await self._until_ready(process, handle, READY)
         self.store.succeed(name)
         log.info("successor took over", extra={"who": name})
         await self._reached({name})
@@ -249,7 +252,7 @@ class Rolling:
 
     async def _until_ready(self, process: Process, handle: str, path: str) -> None:
         until_s = clock.monotonic_s() + LOADING_S
-        while await self._ask(process, path) is None:
+        while not await self.health.ready(process, handle, path):
             self._go_on(process.name, until_s, "its successor is not ready")
             if not self.processes.alive(handle):
                 if self.store.successor(process.name) is None:  # what it was to follow has gone
@@ -272,7 +275,7 @@ class Rolling:
         trial = replace(process, port=free_port(), settings=process.settings | {"trial": True})
         handle = self.processes.start(trial)
         self.store.successor_started(name, handle)
-        await self._until_ready(trial, handle, "/v2/health/live")
+        await self._until_ready(trial, handle, LIVE)
         self.processes.kill(handle)
         former = self.store.process(name)
         self.store.successor_started(name, None)
@@ -296,7 +299,7 @@ class Rolling:
     async def _ready(self, name: str) -> None:
         until_s = clock.monotonic_s() + LOADING_S
         while (running := self.store.process(name)) is not None and running.process.wanted:
-            if running.handle and await self._ask(running.process, "/v2/health/ready") is not None:
+            if running.handle and await self.health.ready(running.process, running.handle):
                 return
             if running.failures >= TRIES:
                 words = said_last(self._folder, name)

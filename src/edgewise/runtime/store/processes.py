@@ -21,6 +21,7 @@ class Process:
         settings: what `edgewise.runtime.process.entry` needs to run it; JSON values.
         cores: it may run on; all when empty.
         wanted: whether it should run.
+        address: where its backend says that it answers, a URL; None: at its port, here.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Process:
     settings: dict[str, Any] = field(default_factory=dict)
     cores: tuple[int, ...] = ()
     wanted: bool = True
+    address: str | None = None
 
     @property
     def pooled(self) -> bool:
@@ -38,6 +40,8 @@ class Process:
     @property
     def url(self) -> str:
         """Where it answers this machine."""
+        if self.address is not None:
+            return self.address
         host = str(self.settings.get("host") or "127.0.0.1")
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         scheme = "https" if self.settings.get("tls") else "http"
@@ -72,9 +76,11 @@ class Running:
 
 
 @lru_cache(4096)  # the controller reads them fifty times a second, gateways four times
-def process_of(name: str, kind: str, port: int, settings: str, cores: str, wanted: int) -> Process:
+def process_of(
+    name: str, kind: str, port: int, settings: str, cores: str, wanted: int, address: str | None
+) -> Process:
     """A process as it is written down; nobody changes its settings in place."""
-    return Process(name, kind, port, json.loads(settings), tuple(json.loads(cores)), bool(wanted))
+    return Process(name, kind, port, json.loads(settings), tuple(json.loads(cores)), bool(wanted), address)
 
 
 def from_fields(fields: Mapping[str, Any]) -> Process:

@@ -101,12 +101,14 @@ class SteadyStore(Store):
         """See `Store.processes`."""
         rows = self.read_or(super().processes, self._rows)
         done = {r.process.name: r for r in self._rows if ("started", r.process.name) in self._owed}
-        self._rows = [  # with what is not written down yet
+        said = {r.handle: r for r in self._rows if ("answers at", r.handle) in self._owed}
+        rows = [  # with what is not written down yet
             row
             if (known := done.get(row.process.name)) is None
             else replace(row, handle=known.handle, failures=known.failures, started_s=known.started_s)
             for row in rows
         ]
+        self._rows = [_at(row, said[row.handle].process.url) if row.handle in said else row for row in rows]
         return [row for row in self._rows if kind in (None, row.process.kind)]
 
     def started(self, name: str, handle: str | None, failures: int) -> None:
@@ -120,6 +122,11 @@ class SteadyStore(Store):
             for row in self._rows
         ]
         super().started(name, handle, failures)
+
+    def answers_at(self, handle: str, url: str) -> None:
+        """See `Store.answers_at`."""
+        self._rows = [_at(row, url) if row.handle == handle else row for row in self._rows]
+        super().answers_at(handle, url)
 
     def read_or(self, read: Callable[[], T], otherwise: T) -> T:
         """What can be read, by whomever, else something."""
@@ -152,3 +159,7 @@ class SteadyStore(Store):
         self._damaged |= error.damaged
         if error.damaged or not self.trouble:
             self.trouble = str(error)
+
+
+def _at(row: Running, url: str) -> Running:
+    return replace(row, process=replace(row.process, address=url))

@@ -43,6 +43,7 @@ CREATE TABLE IF NOT EXISTS process (
     handle TEXT, started_s REAL NOT NULL DEFAULT 0, restarts INTEGER NOT NULL DEFAULT 0,
     failures INTEGER NOT NULL DEFAULT 0
 );
+CREATE TABLE IF NOT EXISTS address (handle TEXT PRIMARY KEY, url TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS successor (name TEXT PRIMARY KEY, process TEXT NOT NULL, handle TEXT);
 CREATE TABLE IF NOT EXISTS retired (handle TEXT PRIMARY KEY, port INTEGER NOT NULL, since_s REAL);
 """
@@ -250,7 +251,9 @@ class Store(Database):
     def processes(self, kind: str | None = None) -> list[Running]:
         """All processes, or those of a kind, in order of their names' creation."""
         rows = self.rows(
-            "SELECT name, kind, port, settings, cores, wanted, handle, started_s, restarts, failures,"
+            "SELECT name, kind, port, settings, cores, wanted,"
+            " (SELECT url FROM address WHERE address.handle = process.handle),"
+            " handle, started_s, restarts, failures,"
             " EXISTS (SELECT 1 FROM successor WHERE successor.name = process.name)"
             " FROM process WHERE ?1 IS NULL OR kind = ?1 ORDER BY rowid",
             (kind,),
@@ -269,11 +272,19 @@ class Store(Database):
         self.later(("started", name), lambda: self._started(name, handle, failures))
 
     def _started(self, name: str, handle: str | None, failures: int) -> None:
+        self.run("DELETE FROM address WHERE handle = (SELECT handle FROM process WHERE name = ?)", (name,))
         self.run(
             "UPDATE process SET restarts = restarts + (?1 IS NOT NULL AND started_s > 0), failures = ?2,"
             " started_s = CASE WHEN ?1 IS NULL THEN started_s ELSE ?3 END, handle = ?1 WHERE name = ?4",
             (handle, failures, clock.unix_s(), name),
         )
+
+    def answers_at(self, handle: str, url: str) -> None:
+        """The backend of a process says where it answers; gateways and others go there from now on."""
+        self.later(("answers at", handle), lambda: self._answers_at(handle, url))
+
+    def _answers_at(self, handle: str, url: str) -> None:
+        self.run("INSERT OR REPLACE INTO address VALUES (?, ?)", (handle, url))
 
     def moved(self, gateway: str) -> dict[str, Any]:
         """Workers that an operator gave another address in a gateway, and where they are for it."""
