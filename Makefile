@@ -1,5 +1,6 @@
 # make demo     from nothing to a live gateway and a simulated comparison
-# make test     every test but those of learning, in an environment without torch
+# make test     the tests in an environment without torch, but those that take long: some minutes
+# make test-long  those that take 2 s or more each: live systems, oracles, every reproduction; half an hour
 # make test-learn  those of learning: trainers, exports, Stable-Baselines3 on every environment
 # make test-quick  the tests nearest to the change at hand, for at most a minute and a half
 # make mutants  breaks rules on purpose, in cores and in drivers: tests must see each
@@ -34,7 +35,7 @@ export NO_MKDOCS_2_WARNING := 1 # its notice on stderr says nothing about this b
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo protocol test test-learn test-quick mutants test-bed test-beds test-ray bed bed-down check bench bench-docs docs clean
+.PHONY: help demo protocol test test-long test-learn test-quick mutants test-bed test-beds test-ray bed bed-down check bench bench-docs docs clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -49,7 +50,10 @@ PARALLEL = -n $(shell $(PYTHON) -c "import os; print(min(os.cpu_count(), 7) + 1)
 AGAIN = $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not alone" $(PARALLEL) || $(AGAIN)
+	$(BIN)/python -m pytest -m "not long and not alone" $(PARALLEL) || $(AGAIN)
+
+test-long: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "long and not alone" $(PARALLEL) || $(AGAIN)
 	$(BIN)/python -m pytest -m alone tests/live
 
 test-learn: .venv-learn/.made

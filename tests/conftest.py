@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from durations import seconds
+from durations import LONG_S, seconds
 
 for size in ("COLUMNS", "LINES"):  # parallel workers have those of no terminal, and consoles would keep them
     os.environ.pop(size, None)
@@ -25,6 +25,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", f"long: took {LONG_S:g} s or more; `make test-long` runs it")
     if config.getoption("--quick"):
         import quick
 
@@ -40,10 +41,15 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(
             "left out: tests/learn, this environment has no torch; make test-learn runs it"
         )
+    if "not long" in (terminalreporter.config.option.markexpr or ""):
+        terminalreporter.write_line(f"left out: what takes {LONG_S:g} s or more; make test-long runs it")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Workers take the longest files first, so that nobody waits for one in the end."""
+    """Mark what is known to be long; workers take the longest files first, so that nobody waits for one in the end."""
+    for item in items:
+        if seconds(item) >= LONG_S:
+            item.add_marker("long")
     if hasattr(config, "workerinput") and not config.getoption("--quick"):
         whole_s = Counter()
         for item in items:

@@ -1,4 +1,4 @@
-"""How long tests take, as it was measured once: what is begun first, and what fits into a minute.
+"""How long tests take, as it was measured once: what is begun first, what fits into a minute, and what is long.
 
 `python tests/durations.py REPORT.xml` brings `durations.json` up to date after `pytest --junit-xml …`.
 """
@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 FILE = Path(__file__).with_name("durations.json")
 SHORT_S = 0.3  # tests that take less are not listed
+LONG_S = 2.0  # those that take as much wait for `make test-long`
 
 
 @cache
