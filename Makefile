@@ -1,6 +1,6 @@
 # make demo     from nothing to a live gateway and a simulated comparison
 # make test     the tests in an environment without torch, but those that take long: some minutes
-# make test-long  those that take 2 s or more each: live systems, oracles, every reproduction; half an hour
+# make test-long  live systems, and what takes 2 s or more: oracles, every reproduction; half an hour
 # make test-learn  those of learning: trainers, exports, Stable-Baselines3 on every environment
 # make test-quick  the tests nearest to the change at hand, for at most a minute and a half
 # make mutants  breaks rules on purpose, in cores and in drivers: tests must see each

@@ -15,6 +15,7 @@ for size in ("COLUMNS", "LINES"):  # parallel workers have those of no terminal,
 settings.register_profile("edgewise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("edgewise")
 LEARNING = Path(__file__).with_name("learn")
+LIVE = {Path(__file__).with_name(folder) for folder in ("live", "blackbox")}  # tests of a file share a system
 WITHOUT_TORCH = find_spec("torch") is None
 
 
@@ -25,7 +26,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", f"long: took {LONG_S:g} s or more; `make test-long` runs it")
+    config.addinivalue_line(
+        "markers", f"long: takes {LONG_S:g} s or more, or a live system; `make test-long`"
+    )
     if config.getoption("--quick"):
         import quick
 
@@ -42,13 +45,15 @@ def pytest_terminal_summary(terminalreporter):
             "left out: tests/learn, this environment has no torch; make test-learn runs it"
         )
     if "not long" in (terminalreporter.config.option.markexpr or ""):
-        terminalreporter.write_line(f"left out: what takes {LONG_S:g} s or more; make test-long runs it")
+        terminalreporter.write_line(
+            f"left out: what takes {LONG_S:g} s or more, or a live system; make test-long runs it"
+        )
 
 
 def pytest_collection_modifyitems(config, items):
-    """Mark what is known to be long; workers take the longest files first, so that nobody waits for one in the end."""
+    """Mark what is long; workers take the longest files first, so that nobody waits for one in the end."""
     for item in items:
-        if seconds(item) >= LONG_S:
+        if seconds(item) >= LONG_S or LIVE & set(item.path.parents):
             item.add_marker("long")
     if hasattr(config, "workerinput") and not config.getoption("--quick"):
         whole_s = Counter()

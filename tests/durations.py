@@ -1,4 +1,4 @@
-"""How long tests take, as it was measured once: what is begun first, what fits into a minute, and what is long.
+"""How long tests take, as it was measured once: what begins first, what fits into a minute, what is long.
 
 `python tests/durations.py REPORT.xml` brings `durations.json` up to date after `pytest --junit-xml …`.
 """
