@@ -131,18 +131,21 @@ def up(
         "given": None if again or left else given, "models": models, "gateways": gateways,
         "emulation": plan.Emulation(emulate, seed), "where": where, "otlp": otlp, "on_namespaces": apart,
         "switched": {decision: wanted[decision] for decision in stated if decision in wanted},
+        "superseding": not again,
     }  # fmt: skip
     if dry_run:
         deeds, rows = rehearse(folder, loaded, **how)
         if not again:
-            waiting.check_ports(rows)
+            waiting.check_ports(folder, rows)
         return show_difference(deeds, as_json)
+    if not again:
+        nursery.end_orphan(folder)
     store = plan.prepare(folder, loaded, **how)
     for decision in later:
         switching.switch_later(store, decision, given[decision])
     rows = store.processes()
     if not again:
-        waiting.check_ports(rows)
+        waiting.check_ports(folder, rows)
     for running in rows:
         if running.process.kind == "gateway":
             process, grpc = running.process, running.process.settings["grpc_port"]

@@ -221,17 +221,18 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def check_ports(rows: Sequence[Running]) -> None:
+def check_ports(folder: Path, rows: Sequence[Running]) -> None:
     """Say that another program has a gateway's port; a gateway of a system that is taken over has its own.
 
     Raises:
         RunError: it has.
     """
+    ours = holders(folder)  # among them some whose start was not written down: they give way
     for row in rows:
-        settings = row.process.settings
-        if row.process.kind != "gateway" or "space" in settings or (row.handle and alive_handle(row.handle)):
+        settings, port = row.process.settings, row.process.port
+        if row.process.kind != "gateway" or "space" in settings or port in ours:
             continue
-        _check(settings["host"], row.process.port, row.process.name, "--port")
+        _check(settings["host"], port, row.process.name, "--port")
         if settings["grpc_port"] is not None:
             _check(settings["host"], settings["grpc_port"], f"gRPC of {row.process.name}", "--grpc-port")
 

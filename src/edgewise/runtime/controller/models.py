@@ -34,4 +34,4 @@ def write_stand_in(file: Path) -> None:
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", "size"]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "stand-in", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    disk.write_file(file, model.SerializeToString())
+    disk.write_whole(file, model.SerializeToString())

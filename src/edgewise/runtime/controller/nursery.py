@@ -34,6 +34,7 @@ from edgewise.runtime.process.machine import alive_handle, handle_of
 from edgewise.runtime.process.places import holders, log_file
 from edgewise.runtime.process.serving import TOLD
 from edgewise.runtime.store import Process, Store, from_fields
+from edgewise.runtime.store.copies import check_whole
 from edgewise.runtime.watch.logs import fault, last_words
 
 LOCK = "nursery.lock"
@@ -275,6 +276,15 @@ def _lock(folder: Path) -> IO[str] | None:
         lock.close()
         return None
     return lock
+
+
+def end_orphan(folder: Path) -> None:
+    """End the controller of a system whose nursery has died, so that nobody brings a change about any more."""
+    if (folder / DATABASE).is_file():
+        check_whole(folder / DATABASE)
+        store = Store(folder / DATABASE)
+        _end_former(folder, store)
+        store.close()
 
 
 def _end_former(folder: Path, store: Store) -> None:

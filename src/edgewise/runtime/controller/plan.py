@@ -32,6 +32,7 @@ from edgewise.runtime.controller.rolling import (
     ScenarioChange,
     begin_change,
     beside,
+    renamed_twice,
     write_change,
     write_scenario,
 )
@@ -110,6 +111,7 @@ def prepare(
     on_namespaces: bool = False,
     switched: Mapping[str, str] = NONE,
     make: bool = True,
+    superseding: bool = False,
 ) -> Store:
     """Write down what is wanted; whoever runs the folder's controller brings it about, see `rolling`.
 
@@ -130,6 +132,7 @@ def prepare(
             `testbeds.spaces`; they are made here.
         switched: policies by decision that the controller switches afterwards, for what is shown.
         make: namespaces, where there are to be some; see `rehearsal`.
+        superseding: see `begin_change`.
     Raises:
         ScenarioError: too many workers for one machine, a model's or TLS file is missing, or no traces can
             be made.
@@ -148,7 +151,7 @@ def prepare(
         tls_server(*where.pair)
     check_whole(folder / DATABASE)
     store = Store(folder / DATABASE)
-    change = begin_change(store)
+    change = begin_change(store, superseding)
     spaces = _spaces(store, scenario, on_namespaces, make)
     cut = cut_graphs(given_scenario, folder)
     digest = _write(scenario, store)
@@ -190,9 +193,9 @@ def prepare(
             store.put("links down", [])
             store.put("node changes", [])
         else:
-            change.before["renamed"] = known.renamed
+            change.before["renamed"] = renamed_twice(change.before["renamed"], known.renamed)
         after = Wanted(yaml.safe_load(dump_scenario(scenario)), wanted_policies | dict(switched), wanted)
-        deeds = difference(_before(change), after, known.renamed)
+        deeds = difference(_before(change), after, (change.before or {}).get("renamed", {}))
         write_change(store, replace(change, difference=[asdict(each) for each in deeds]))
     for whose in ("operator", "parts"):
         store.secret(whose)  # whoever reads the file or its copy alone can ask the controller

@@ -87,9 +87,12 @@ def difference_of(store: Store) -> list[Deed]:
     return [] if change is None else msgspec.convert(list(change.difference), list[Deed])
 
 
-def begin_change(store: Store) -> ScenarioChange:
+def begin_change(store: Store, superseding: bool = False) -> ScenarioChange:
     """A change of what is wanted now, to be written once its wishes are.
 
+    Args:
+        superseding: nobody is there to bring an earlier change about that is under way. This one takes its
+            place, and where it fails goes back to what was there before both.
     Raises:
         RunError: another one is under way.
     """
@@ -97,10 +100,13 @@ def begin_change(store: Store) -> ScenarioChange:
     down = store.nodes_down()
     if not any(running.handle and alive_handle(running.handle) for running in rows):
         return ScenarioChange(UNDER_WAY, "", None, clock.unix_s())
-    if change is not None and change.open:
+    former = change if change is not None and change.open else None
+    if former is not None and not superseding:
         raise RunError(f"state {store.file.parent}: an earlier change is under way; see edgewise status")
     if down:
         raise RunError(f"state {store.file.parent}: node {down[0]} is down; edgewise repair {down[0]} first")
+    if former is not None:
+        return ScenarioChange(UNDER_WAY, "", former.before, clock.unix_s())
     before = {
         "scenario": (store.file.parent / SCENARIO).read_text(),
         "settings": {name: store.get(name) for name in KEPT},
@@ -108,6 +114,13 @@ def begin_change(store: Store) -> ScenarioChange:
         "renamed": {},
     }
     return ScenarioChange(UNDER_WAY, "", before, clock.unix_s())
+
+
+def renamed_twice(first: Mapping[str, str], then: Mapping[str, str]) -> dict[str, str]:
+    """New names by former ones, where processes were given new names twice."""
+    return {old: then.get(new, new) for old, new in first.items()} | {
+        old: new for old, new in then.items() if old not in first.values()
+    }
 
 
 def undo(store: Store, before: Mapping[str, Any]) -> None:
