@@ -190,20 +190,26 @@ def anew(deaths, tmp_path):
 def test_whoever_dies_while_a_system_starts(anew, deaths):
     """By itself, or when `edgewise up` is typed again, it then runs whole."""
     anew.up()
-    count = deaths.changes
+    numbers, died = chosen(deaths.changes, 6), []
     anew.down()
-    for number in chosen(count, 6):
+    for number in numbers:
         anew.state = anew.folder / f"state-{number}"
         anew.command[anew.command.index("--state") + 1] = str(anew.state)
         deaths.at(number)
         try:
             anew.up()
-            assert deaths.died.exists(), number
         except AssertionError:
             assert deaths.died.exists() and anew.terminal.wait(1) < 0, number  # `up` itself, which was killed
+            died.append(deaths.died.read_text())
             deaths.never()
             anew.up()
+        if deaths.died.exists():
+            died.append(deaths.died.read_text())
         deaths.never()
         whole(anew)
         stream(anew)
         anew.down()
+    assert len(died) >= len(numbers) * 2 // 3, (
+        numbers,
+        died,
+    )  # the last ones come after the start, now and then
