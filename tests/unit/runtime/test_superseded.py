@@ -1,4 +1,4 @@
-"""A change that nobody brings about any more gives way to the next, which goes back to what was before both."""
+"""A change that nobody brings about any more gives way to the next, which goes back behind both."""
 
 import os
 import string

@@ -279,7 +279,7 @@ def _lock(folder: Path) -> IO[str] | None:
 
 
 def end_orphan(folder: Path) -> None:
-    """End the controller of a system whose nursery has died, so that nobody brings a change about any more."""
+    """End the controller of a system whose nursery died: nobody brings a change about any more."""
     if (folder / DATABASE).is_file():
         check_whole(folder / DATABASE)
         store = Store(folder / DATABASE)
