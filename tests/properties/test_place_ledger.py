@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from edgewise import policies
 from edgewise.config import load_scenario
@@ -130,8 +130,12 @@ def checked(plane, core):
         assert used == pytest.approx(wanted, abs=1e-6) and (used <= network.cores + 1e-6).all()
 
 
+CUT = [("submit", 0, 0.0), ("submit", 1, 0.0), ("submit", 2, 0.0), ("decide", 0, 0.0), ("link", 0, 0.0)]
+
+
 @settings(max_examples=40, deadline=None)
 @given(steps, st.sampled_from(["tp", "otfs", "otfa", "joint"]), st.sampled_from([NETWORK, SHARED]))
+@example(CUT, "joint", SHARED)  # the cores of a pipeline whose flow is cut were held on
 def test_tasks_share_nodes_with_workers_and_jobs_and_nothing_is_exceeded(steps, name, network):
     ledger = NodeLedger(NODES)
     core = PlaceCore(network, policies.load("place", name), 1, ledger=ledger)

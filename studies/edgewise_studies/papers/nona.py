@@ -1,8 +1,8 @@
 """Nona, N1 to N4: splitting DAG queries over servers, against what it is compared with.
 
 N1 completion time over load, N2 over link capacity and server power, N3 predicted against simulated,
-N4 size and solve time. `SETTING` is frozen; the best baseline of each load and the share of free servers
-of `nona-free` are chosen on validation seeds.
+N4 size and solve time; and five unlike machines of a public report (`nona_fleet`). `SETTING` is frozen; the
+best baseline of each load and the share of free servers of `nona-free` are chosen on validation seeds.
 """
 
 import time
@@ -23,6 +23,7 @@ from edgewise.seeds import VALIDATION
 from edgewise.sim.parts.graphs import simulate_split, tune_share
 from edgewise_studies.claims import at_least, at_most, exact, measured, within
 from edgewise_studies.frozen import setting_text
+from edgewise_studies.papers import nona_fleet
 from edgewise_studies.papers.nona_figures import link_figure, load_figure
 from edgewise_studies.run import Run, reproduction
 
@@ -352,10 +353,12 @@ _CLAIMS = (
     }
     | {f"n3-link-only-{n}": f"{n}: within 10 % when nobody waits for a server" for n in N3_MODELS}
     | {"n4-seconds": "every model and the mix solved within a second"}
+    | nona_fleet.CLAIMS
 )
 # About `nona-free` and `nona-queues`; the rest is about the formula and plans of the paper.
 OF_OURS = (
-    "n1-never", "n1-better", "n1-tail", "n1-greedy", "n1-capacity", "n2-distributed", "n3-queues"
+    "n1-never", "n1-better", "n1-tail", "n1-greedy", "n1-capacity", "n2-distributed", "n3-queues",
+    "fleet",
 )  # fmt: skip
 
 
@@ -392,6 +395,8 @@ def nona(run: Run) -> None:
         if number == 0:
             run.step("N2: link and power")
             n2(run)
+    run.step("five unlike machines")
+    nona_fleet.fleet(run)
 
 
 def over_load(run: Run, name: str, loads: Sequence[float]) -> None:

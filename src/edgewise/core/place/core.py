@@ -157,6 +157,7 @@ class PlaceCore:
                 self.whole_bps = _changed(self.whole_bps, link, bandwidth_bps)
                 self.network = replace(self.network, bandwidth_bps=self._left_bps(self.whole_bps))
                 self.links.change(link, float(self.network.bandwidth_bps[link]))
+                self._share_cores()  # slower flows make fewer frames
             case MemoryChanged(node, memory_bytes):
                 self._resize(node, memory_bytes)
                 return self._make_room()
