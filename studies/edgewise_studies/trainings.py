@@ -1,0 +1,84 @@
+"""Several trainings of a method at once: interquartile means and performance profiles (Agarwal et al. 2021).
+
+A method is trained a few times, and each training is tried on the same worlds: scores are a table of
+(trainings, worlds), ratios to a baseline. A mean hides one training that failed, and is carried by one that
+was lucky; the interquartile mean leaves out the quarter at each end, and a profile shows all. What another
+set of trainings might have come to is what resampling whole trainings says. They are so few that every
+resample is gone through, so nothing is drawn.
+"""
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy.stats import trim_mean
+
+from edgewise.arrays import Floats, Ints
+from edgewise_studies.claims import Finding
+from edgewise_studies.run import chart
+
+MOST = 6  # trainings: 6^6 resamples
+STEPS = 200
+ENDS = (0.025, 0.975)
+
+
+def resamples(trainings: int) -> Ints:
+    """(N^N, N) every draw of N trainings out of N, with replacement.
+
+    Raises:
+        ValueError: there are too many to go through all.
+    """
+    if not 1 <= trainings <= MOST:
+        raise ValueError(f"trainings is {trainings}; it must be 1 to {MOST}")
+    return np.array(list(itertools.product(range(trainings), repeat=trainings)))
+
+
+def interquartile_mean(scores: Floats, detail: str = "") -> Finding:
+    """Mean of the middle half of all scores; its interval over the trainings; none of a single one.
+
+    Args:
+        scores: (trainings, worlds).
+    """
+    estimate, n = float(trim_mean(scores.ravel(), 0.25)), len(scores)
+    if n == 1:
+        return Finding(estimate, None, 1, detail=detail)
+    alike, times = np.unique(np.sort(resamples(n)), axis=0, return_counts=True)  # whose order does not matter
+    found = [trim_mean(scores[drawn].ravel(), 0.25) for drawn in alike]
+    low, high = np.quantile(np.repeat(found, times), ENDS)
+    return Finding(estimate, (float(low), float(high)), n, detail=detail)
+
+
+def profile(scores: Floats, levels: Floats) -> tuple[Floats, Floats, Floats]:
+    """(levels,) share of all scores above each level, and its interval over the trainings."""
+    above = (scores[:, :, None] > levels).mean(axis=1)
+    low, high = np.quantile(above[resamples(len(scores))].mean(axis=1), ENDS, axis=0)
+    return above.mean(axis=0), low, high
+
+
+def interquartile_figure(scores: Mapping[str, Floats], of: str) -> Figure:
+    """The interquartile mean of each method, with its interval over the trainings."""
+    title = "Interquartile mean over trainings and worlds, with 95 % intervals over the trainings"
+    with chart(7.5, 0.5 + 0.4 * len(scores) + 1.0, title, of) as (figure, axes):
+        for row, (_, found) in enumerate(scores.items()):
+            one = interquartile_mean(found)
+            low, high = one.ci or (one.estimate, one.estimate)
+            axes.errorbar(
+                [one.estimate], [row], xerr=[[one.estimate - low], [high - one.estimate]], fmt="o", capsize=4
+            )
+        axes.set_yticks(range(len(scores)), list(scores))
+        axes.invert_yaxis()
+    return figure
+
+
+def profile_figure(scores: Mapping[str, Floats], of: str) -> Figure:
+    """The share of worlds and trainings above each level, with 95 % bands over the trainings."""
+    every = np.concatenate([found.ravel() for found in scores.values()])
+    levels = np.linspace(float(np.quantile(every, 0.01)), float(np.quantile(every, 0.99)), STEPS)
+    title = "Performance profiles, with 95 % bands over the trainings"
+    with chart(7.5, 4.2, title, of, "share of worlds and trainings above", columns=4) as (figure, axes):
+        for name, found in scores.items():
+            share, low, high = profile(found, levels)
+            (line,) = axes.plot(levels, share, label=name)
+            axes.fill_between(levels, low, high, color=line.get_color(), alpha=0.15, lw=0)
+    return figure
