@@ -138,7 +138,8 @@ class CutOnce:
         wait_s = view.ledger.work_s
         there_s = wait_s[self.first] + self.first_s + self.send_s
         best = int(np.argmin(np.maximum(there_s, wait_s[self.second]) + self.second_s))
-        return np.where(np.arange(LAYERS) < self.cut[best], self.first[best], self.second[best])
+        placed: Ints = np.where(np.arange(LAYERS) < self.cut[best], self.first[best], self.second[best])
+        return placed
 
 
 def made(name: str, load: float) -> tuple[SplitPolicy, LayoutProgram]:
@@ -146,13 +147,9 @@ def made(name: str, load: float) -> tuple[SplitPolicy, LayoutProgram]:
     if name == "nona-layout":
         program = within_memory(at_load(load, PIECES))
         return split_policy(name, program, optimise_layout(program, PLAN_GAP)), program
-    own = {
-        "by-capacity": lambda: Pipeline(BY_CAPACITY),
-        "by-bandwidth": lambda: Pipeline(by_bandwidth()),
-        "whole-soonest": lambda: CutOnce(()),
-        "cut-once": lambda: CutOnce(range(1, LAYERS)),
-    }
-    return own[name](), at_load(load)
+    if name in ("by-capacity", "by-bandwidth"):
+        return Pipeline(BY_CAPACITY if name == "by-capacity" else by_bandwidth()), at_load(load)
+    return CutOnce(range(1, LAYERS) if name == "cut-once" else ()), at_load(load)
 
 
 def times_s(name: str, load: float, queries: int, seeds: Sequence[int]) -> list[Floats]:
