@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
+from command_line import edgewise
 from running_system import small_scenario, started
 
 from edgewise.config import dump_scenario
@@ -17,6 +19,8 @@ from edgewise.core.world import World
 from edgewise.errors import RunError
 from edgewise.model.parsing import parse_scenario
 from edgewise.runtime.clients.reaching import ask
+from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.controller.rehearsal import rehearse
 from edgewise.runtime.gateway.forwarding import Ways
 from edgewise.runtime.protocol.messages import WORKER, InferRequest, encode_request
 from edgewise.runtime.testbeds.kernel import unavailable
@@ -171,3 +175,29 @@ async def answered(system):
     answer = await ask(client, "POST", "/v2/models/score/infer", headers, body, patience_s=30)
     client.close()
     return answer.headers.get(WORKER) if answer.status == 200 else None
+
+
+def test_a_dry_run_gives_places_their_addresses_and_makes_none(tmp_path):
+    """The port of a gateway that gets an address of its own may be taken on this machine."""
+    (tmp_path / "small.yaml").write_text(dump_scenario(scenario()))
+    spaces = Spaces(tmp_path / "live")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        up = ("up", "small.yaml", "--state", "live", "--port", str(other.getsockname()[1]), "--dry-run")
+        edgewise(*up, folder=tmp_path, code=2)
+        said = edgewise(*up, "--on", "namespaces", folder=tmp_path)
+    assert "+ start    gateway gateway-1" in said and spaces.remove() == []
+
+
+def test_a_dry_run_of_what_runs_keeps_its_addresses_and_gives_others_to_what_comes(tmp_path):
+    more = yaml.safe_load(dump_scenario(scenario()))
+    more["clusters"][0]["nodes"].append({"name": "one-more", "resources": {"cpu_cores": 9}})
+    try:
+        prepare(tmp_path, scenario(), on_namespaces=True).close()
+        rows = rehearse(tmp_path, parse_scenario(more, "small"), on_namespaces=True)[1]
+        there = {r.process.name: r.process.settings["space"] for r in rows}
+        real = prepare(tmp_path, parse_scenario(more, "small"), on_namespaces=True)
+        made = {r.process.name: r.process.settings["space"] for r in real.processes()}
+        assert there == made and "one-more" in real.get(SPACES)
+        real.close()
+    finally:
+        Spaces(tmp_path).remove()

@@ -93,8 +93,9 @@ def up(
     from edgewise.cli import waiting
     from edgewise.runtime import disk
     from edgewise.runtime.controller import graphs, models as models_of, nursery, plan, switching
+    from edgewise.runtime.controller.difference import lines
     from edgewise.runtime.controller.rehearsal import rehearse
-    from edgewise.runtime.controller.rolling import difference_of
+    from edgewise.runtime.controller.rolling import difference_of, read_change
     from edgewise.runtime.process.compiling import needed_by
     from edgewise.runtime.process.serving import Listen
     from edgewise.runtime.testbeds.spaces import Spaces
@@ -157,11 +158,15 @@ def up(
             f"{stand_ins} workers have no ONNX file: they return their input, after their profile's time"
         )
     out.print(f"controller: http://127.0.0.1:{store.get('controller')['port']}; state and logs: {folder}")
-    deeds = difference_of(store)
+    change, deeds = read_change(store), difference_of(store)
     store.close()
     if again:
         out.print("it runs already: what changed is replaced, one process after another")
+    if change is None or change.before is None:
+        out.print(f"nothing to take over: {lines(deeds)[-1]}", highlight=False)
+    else:
         show_difference(deeds)
+    if again:
         waiting.wait_until_changed(folder)
         for decision, name in how["switched"].items():
             switch(folder, "policies", decision, name)

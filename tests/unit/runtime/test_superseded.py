@@ -2,8 +2,10 @@
 
 import os
 import string
+import subprocess
 
 import pytest
+from command_line import edgewise
 from hypothesis import given, strategies as st
 
 from edgewise.config import load_scenario
@@ -45,6 +47,23 @@ def test_it_goes_back_to_what_was_there_before_both(tmp_path):
     undo(store, change.before)
     assert (tmp_path / SCENARIO).read_text() == text and wanted(store) == first
     assert not any(each.outdated for each in store.processes())
+
+
+def test_a_dry_run_says_what_up_would_do_where_nobody_brings_the_earlier_change_about(tmp_path):
+    """Its controller is an orphan: `up` would end it and take its change's place."""
+    folder = tmp_path / "live"
+    store = running(folder)
+    write_change(store, read_change(store).in_state(DONE))
+    prepare(folder, slower(2)).close()
+    before, text = store.get("change"), (folder / SCENARIO).read_text()
+    with subprocess.Popen(["sleep", "600"]) as orphan:
+        store.put("controller_handle", handle_of(orphan.pid))
+        up = ("up", "tiny", "--set", "telemetry.period_s=3", "--state", "live", "--port", "0", "--dry-run")
+        said = edgewise(*up, folder=tmp_path)
+        assert orphan.poll() is None
+        orphan.kill()
+    assert "telemetry_period_s 1.0 → 3.0" in said and "under way" not in said
+    assert store.get("change") == before and (folder / SCENARIO).read_text() == text
 
 
 def test_after_a_first_start_there_is_nothing_to_go_back_to(tmp_path):

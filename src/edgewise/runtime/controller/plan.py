@@ -110,7 +110,7 @@ def prepare(
     otlp: str | None = None,
     on_namespaces: bool = False,
     switched: Mapping[str, str] = NONE,
-    make: bool = True,
+    rehearsed: Path | None = None,
     superseding: bool = False,
 ) -> Store:
     """Write down what is wanted; whoever runs the folder's controller brings it about, see `rolling`.
@@ -131,7 +131,7 @@ def prepare(
         on_namespaces: each site and node is a network namespace, joined as the scenario says, see
             `testbeds.spaces`; they are made here.
         switched: policies by decision that the controller switches afterwards, for what is shown.
-        make: namespaces, where there are to be some; see `rehearsal`.
+        rehearsed: the folder that this one is a copy of; no namespaces are made, see `rehearsal`.
         superseding: see `begin_change`.
     Raises:
         ScenarioError: too many workers for one machine, a model's or TLS file is missing, or no traces can
@@ -152,7 +152,7 @@ def prepare(
     check_whole(folder / DATABASE)
     store = Store(folder / DATABASE)
     change = begin_change(store, superseding)
-    spaces = _spaces(store, scenario, on_namespaces, make)
+    spaces = _spaces(store, scenario, on_namespaces, rehearsed)
     cut = cut_graphs(given_scenario, folder)
     digest = _write(scenario, store)
     kinds = {
@@ -214,20 +214,21 @@ def _before(change: ScenarioChange) -> Wanted | None:
 
 
 def _spaces(
-    store: Store, scenario: Scenario, on_namespaces: bool, make: bool
+    store: Store, scenario: Scenario, on_namespaces: bool, rehearsed: Path | None
 ) -> Mapping[str, dict[str, str]]:
-    """Settings of the processes of each site and node: where they are, on namespaces, which are made.
+    """Settings of the processes of each site and node: where they are, on namespaces.
+
+    They are made, or, where a change is rehearsed for a folder, planned.
 
     Raises:
         ScenarioError: there are too many.
         RunError: they cannot be made, or the system runs otherwise.
     """
-    before, spaces = store.get(SPACES, {}), Spaces(store.file.parent)
+    before, spaces = store.get(SPACES, {}), Spaces(rehearsed or store.file.parent)
     if not store.ended() and bool(before) != on_namespaces:
         raise RunError("--on: cannot change while the system runs; edgewise down, then up")
-    if not make:
-        return dict(before)
-    made = as_settings(spaces.make(scenario.topology, from_settings(before))) if on_namespaces else {}
+    lay = spaces.make if rehearsed is None else spaces.plan
+    made = as_settings(lay(scenario.topology, from_settings(before))) if on_namespaces else {}
     store.put(SPACES, made)
     return made
 

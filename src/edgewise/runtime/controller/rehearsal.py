@@ -29,7 +29,7 @@ def rehearse(folder: Path, scenario: Scenario, **how: Any) -> tuple[list[Deed], 
     with disk.passing_folder() as copy:
         _copy(folder.resolve(), copy)
         try:
-            store = prepare(copy, scenario, **how, make=False)
+            store = prepare(copy, scenario, **how, rehearsed=folder)
         except EdgewiseError as error:
             raise type(error)(str(error).replace(str(copy), str(folder))) from None
         store.move_paths(copy, folder.resolve())

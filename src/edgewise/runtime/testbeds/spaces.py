@@ -102,6 +102,17 @@ class Spaces:
             ScenarioError: more places than this is made for.
             RunError: no root, no iproute2, or the kernel lacks something; the message says what.
         """
+        places, here = self.plan(topology, known), set(_spaces(self._prefix))
+        if self._hub not in here:
+            self._make_hub(_block(places))
+        for place in places.values():
+            if place.space not in here:
+                self._join(place)
+        self._lay(topology, places)
+        return places
+
+    def plan(self, topology: Topology, known: Mapping[str, Space]) -> dict[str, Space]:
+        """What `make` would return or raise; nothing is made."""
         names = [*(each.name for each in topology.sites), *(each.name for each in topology.nodes)]
         if len(names) > MOST_PLACES:
             raise ScenarioError(
@@ -109,17 +120,8 @@ class Spaces:
             )
         if why_not := unavailable():
             raise RunError(why_not)
-        here = set(_spaces(self._prefix))
-        known = known if self._hub in here else {}
-        block = int(next(iter(known.values())).host.split(".")[1]) if known else _free_block()
-        places = self._named(names, block, known)
-        if self._hub not in here:
-            self._make_hub(block)
-        for place in places.values():
-            if place.space not in here:
-                self._join(place)
-        self._lay(topology, places)
-        return places
+        known = known if self._hub in _spaces(self._prefix) else {}
+        return self._named(names, _block(known) if known else _free_block(), known)
 
     def remove(self) -> list[str]:
         """End what runs in the namespaces, and remove them with all that joins them; their names."""
@@ -359,6 +361,11 @@ def from_settings(found: Mapping[str, Mapping[str, str]]) -> dict[str, Space]:
 def _spaces(prefix: str) -> list[str]:
     names = [line.split()[0] for line in run(["ip", "netns", "list"]).splitlines() if line.strip()]
     return [name for name in names if name.startswith(prefix)]
+
+
+def _block(places: Mapping[str, Space]) -> int:
+    """The second number of their addresses."""
+    return int(next(iter(places.values())).host.split(".")[1])
 
 
 def _free_block() -> int:
