@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
-from command_line import edgewise
 from running_system import small_scenario, started
 
+from command_line import edgewise
 from edgewise.config import dump_scenario
 from edgewise.core.world import World
 from edgewise.errors import RunError

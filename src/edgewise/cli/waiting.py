@@ -12,12 +12,12 @@ from rich.markup import escape
 from edgewise.cli.controller import call, failing
 from edgewise.cli.output import err, out
 from edgewise.errors import RunError
+from edgewise.runtime.backends.system import left_running
 from edgewise.runtime.clients.reaching import not_started
 from edgewise.runtime.controller.nursery import end_without_controller, is_running, process_of
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.controller.rolling import TRIES, ScenarioChange, read_change
 from edgewise.runtime.http.ports import taken
-from edgewise.runtime.process.machine import alive_handle
 from edgewise.runtime.process.places import holders
 from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import Running, Store, copies
@@ -201,9 +201,9 @@ def token_of(folder: Path) -> str | None:
 
 def left_of(folder: Path) -> list[str]:
     """What still runs of a system."""
-    rows = _read(folder)[1]
-    names = {r.process.port: r.process.name for r in rows}
-    found = {r.process.name for r in rows if r.handle and alive_handle(r.handle)}
+    with closing(Store.readable(folder / DATABASE)) as store:
+        names = {r.process.port: r.process.name for r in store.processes()}
+        found = set(left_running(store).values())
     left = sorted(found | {names.get(port, f"port {port}") for port in holders(folder)})
     return left + ([UP] if process_of(folder) is not None else [])
 

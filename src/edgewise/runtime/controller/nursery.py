@@ -25,12 +25,12 @@ from typing import IO, Any
 
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import clock, disk
-from edgewise.runtime.backends.local import LocalBackend
+from edgewise.runtime.backends.system import backend_of, left_running, maker
 from edgewise.runtime.controller import controller
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.process import entry
 from edgewise.runtime.process.lifecycle import pause_s
-from edgewise.runtime.process.machine import alive_handle, handle_of
+from edgewise.runtime.process.machine import ThisMachine, alive_handle, handle_of
 from edgewise.runtime.process.places import holders, log_file
 from edgewise.runtime.process.serving import TOLD
 from edgewise.runtime.store import Process, Store, from_fields
@@ -84,8 +84,9 @@ class Nursery:
         self._lock.flush()
         store = Store(self.folder / DATABASE)
         traced = any(r.process.settings.get("otlp") for r in store.processes())
-        _end_former(self.folder, store)
-        _replace_exposed(self.folder, store)
+        _end_former(store)
+        _replace_exposed(store)
+        self._make = maker(store)
         store.close()  # SQLite must not be carried over a fork
         with self._loading():
             entry.warm(self.folder)
@@ -112,8 +113,7 @@ class Nursery:
 
         def be() -> None:
             mine.close()
-            backend = LocalBackend(self.folder, Asking(its))
-            controller.main(self.folder, backend, handle_of(os.getpid()))
+            controller.main(self.folder, self._make(self.folder, Asking(its)), handle_of(os.getpid()))
 
         self._controller, self._pair = _fork(self.folder, "controller", be, self._pair), mine
         its.close()
@@ -252,16 +252,19 @@ def end_without_controller(folder: Path, force: bool = False) -> None:
     Raises:
         RunError: it is somebody else's.
     """
-    backend = LocalBackend(folder)
+    machine = ThisMachine()
     try:
         if is_running(folder):
             if (handle := process_of(folder)) is not None:
-                backend.stop(handle)
+                machine.stop(handle)
             return
         store = Store.readable(folder / DATABASE)
-        _end_former(folder, store)
-        for number in holders(folder).values():
-            backend.stop(handle_of(number), force)
+        _end_former(store)
+        backend = backend_of(store)
+        for handle in left_running(store):
+            backend.stop(handle, force)
+        for number in holders(folder).values():  # among them some whose start was not written down
+            machine.stop(handle_of(number), force)
         store.close()
     except PermissionError as error:
         raise RunError(f"state {folder}: another user's system runs there: {error}") from error
@@ -283,26 +286,25 @@ def end_orphan(folder: Path) -> None:
     if (folder / DATABASE).is_file():
         check_whole(folder / DATABASE)
         store = Store(folder / DATABASE)
-        _end_former(folder, store)
+        _end_former(store)
         store.close()
 
 
-def _end_former(folder: Path, store: Store) -> None:
+def _end_former(store: Store) -> None:
     """End the controller of a nursery that died; its workers and gateways go on."""
-    former, backend = store.get("controller_handle"), LocalBackend(folder)
-    if former is not None and backend.alive(former):
-        backend.stop(former, force=True)
-        while backend.alive(former):
+    former, machine = store.get("controller_handle"), ThisMachine()
+    if former is not None and machine.alive(former):
+        machine.stop(former, force=True)
+        while machine.alive(former):
             time.sleep(0.01)
 
 
-def _replace_exposed(folder: Path, store: Store) -> None:
+def _replace_exposed(store: Store) -> None:
     """Replace secrets that others could read, and say so; what still runs would not know the new ones."""
-    backend, handles = LocalBackend(folder), [running.handle for running in store.processes()]
     if not store.get("exposed", False):
         return
-    what = f"state {folder}: other users could read it until now; its tokens are"
-    if any(handle and backend.alive(handle) for handle in handles):
+    what = f"state {store.file.parent}: other users could read it until now; its tokens are"
+    if left_running(store):
         print(f"{what} replaced at the next start: edgewise down, then up", flush=True)
         return
     store.replace_exposed()

@@ -23,6 +23,7 @@ from edgewise.model.services import Services, first_replicas, served_by_workers,
 from edgewise.model.topology import Variant, Worker, have_room
 from edgewise.runtime import disk
 from edgewise.runtime.apart import BEGIN_S, load
+from edgewise.runtime.backends.system import THIS_MACHINE, choose
 from edgewise.runtime.controller.difference import Wanted, difference
 from edgewise.runtime.controller.graphs import cut_graphs, served_graphs, with_servers
 from edgewise.runtime.controller.known import Known, core_of
@@ -108,6 +109,7 @@ def prepare(
     emulation: Emulation = EMULATED,
     where: Listen = HERE,
     otlp: str | None = None,
+    backend: str = THIS_MACHINE,
     on_namespaces: bool = False,
     switched: Mapping[str, str] = NONE,
     rehearsed: Path | None = None,
@@ -128,6 +130,7 @@ def prepare(
         where: the first gateway listens, and which clients may ask; the ports of the others follow, or are
             free ones where it says 0. Certificate and key are copied.
         otlp: address of a collector that traces go to; None for no traces.
+        backend: of `backends.system.BACKENDS`.
         on_namespaces: each site and node is a network namespace, joined as the scenario says, see
             `testbeds.spaces`; they are made here.
         switched: policies by decision that the controller switches afterwards, for what is shown.
@@ -152,6 +155,7 @@ def prepare(
     check_whole(folder / DATABASE)
     store = Store(folder / DATABASE)
     change = begin_change(store, superseding)
+    choose(store, backend)
     spaces = _spaces(store, scenario, on_namespaces, rehearsed)
     cut = cut_graphs(given_scenario, folder)
     digest = _write(scenario, store)

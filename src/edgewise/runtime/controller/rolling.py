@@ -24,11 +24,11 @@ import msgspec
 
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import clock, disk
+from edgewise.runtime.backends.system import backend_of
 from edgewise.runtime.controller.difference import Deed
 from edgewise.runtime.controller.health import LIVE, LOADING_S, READY, Health
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.process.lifecycle import Lifecycle
-from edgewise.runtime.process.machine import alive_handle
 from edgewise.runtime.process.places import place_file
 from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import POLICIES, Process, Running, Store, from_fields
@@ -96,9 +96,9 @@ def begin_change(store: Store, superseding: bool = False) -> ScenarioChange:
     Raises:
         RunError: another one is under way.
     """
-    rows, change = store.processes(), read_change(store)
+    rows, change, backend = store.processes(), read_change(store), backend_of(store)
     down = store.nodes_down()
-    if not any(running.handle and alive_handle(running.handle) for running in rows):
+    if not any(running.handle and backend.alive(running.handle) for running in rows):
         return ScenarioChange(UNDER_WAY, "", None, clock.unix_s())
     former = change if change is not None and change.open else None
     if former is not None and not superseding:

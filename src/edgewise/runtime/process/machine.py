@@ -8,6 +8,8 @@ import os
 import select
 import signal
 import subprocess
+import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -44,6 +46,7 @@ class ThisMachine:
     def __init__(self) -> None:
         self._ends: dict[str, int] = {}  # of others' children: what becomes readable when they have ended
         self._children: dict[str, Child] = {}  # ours, until they were seen to have ended
+        weakref.finalize(self, _close, self._ends).atexit = False
 
     def start(self, process: Program) -> str:
         """See `Backend`.
@@ -118,6 +121,11 @@ def exit_status(child: Child, within_s: float = 1.0) -> int | None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         return child.wait(within_s)
     return None
+
+
+def _close(ends: Mapping[str, int]) -> None:
+    for end in ends.values():
+        os.close(end)
 
 
 def _readable(file: int) -> bool:

@@ -1,0 +1,59 @@
+"""The backend of a system, by the name that its store has: whoever keeps, changes or ends the system asks it.
+
+A handle means something to the backend that gave it alone. Processes of this machine whatever the backend are
+the nursery, which has its lock here, and the controller, which the nursery forks.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from edgewise.errors import RunError
+from edgewise.runtime.backends.contract import ServingBackend
+from edgewise.runtime.backends.local import LocalBackend
+from edgewise.runtime.store import Process, Store
+
+BACKEND, THIS_MACHINE = "backend", "local"  # a setting of the store, and what it is where nothing was said
+Fork = Callable[[Process], int]
+Make = Callable[[Path, Fork | None], ServingBackend]
+BACKENDS: dict[str, Make] = {
+    THIS_MACHINE: LocalBackend
+}  # of a state's folder and, in its controller, the nursery
+
+
+def maker(store: Store) -> Make:
+    """What makes the backend of a system.
+
+    Raises:
+        RunError: this version has no such backend.
+    """
+    name = store.get(BACKEND, THIS_MACHINE)
+    if name not in BACKENDS:
+        folder = store.file.parent
+        raise RunError(
+            f"state {folder}: runs on {name!r}, which is unknown here; use the version that began it"
+        )
+    return BACKENDS[name]
+
+
+def choose(store: Store, name: str) -> None:
+    """Have a system run on a backend.
+
+    Raises:
+        RunError: it runs on another one.
+    """
+    if not store.ended() and store.get(BACKEND, THIS_MACHINE) != name:
+        raise RunError("--on: cannot change while the system runs; edgewise down, then up")
+    store.put(BACKEND, name)
+
+
+def backend_of(store: Store) -> ServingBackend:
+    """The backend of a system, for whoever is not its controller; see `maker`."""
+    return maker(store)(store.file.parent, None)
+
+
+def left_running(store: Store) -> dict[str, str]:
+    """Names of the processes that run, by handle; one that gave its place away has its port for a name."""
+    backend = backend_of(store)
+    handles = {r.handle: r.process.name for r in store.processes() if r.handle}
+    handles |= {handle: f"port {port}" for handle, port, _ in store.retired()}
+    return {handle: name for handle, name in handles.items() if backend.alive(handle)}
