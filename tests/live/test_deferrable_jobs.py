@@ -738,7 +738,8 @@ def test_requests_are_checked_and_repeats_are_one_job(jobs):
     assert told(jobs, "POST", "/v1/admin/jobs", stated)["id"] == first["id"]
     assert [row["id"] for row in told(jobs, "GET", "/v1/admin/jobs")] == [first["id"]]
     wrong = [
-        ({"command": "true"}, "command: a list"), ({"cores": -1}, "cores: '-1' is not a number"),
+        ({"command": "true"}, 'command: "true"; a list is needed'),
+        ({"cores": -1}, "cores: '-1.0' is not a number"),
         ({"cores": 20}, "the largest, near-node, has 9"), ({"duration_s": None}, "duration_s"),
         ({"latest_s": 1.0}, "latest_s: is"), ({"priority": 1e9}, "priority"), ({"key": ""}, "key"),
         ({"cores": float("nan")}, "cores"), ({"folder": "work"}, "folder: 'work' is relative"),

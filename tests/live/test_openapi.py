@@ -13,7 +13,7 @@ import pytest
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime.http.messages import HttpRequest
-from edgewise.runtime.protocol import bodies
+from edgewise.runtime.protocol import bodies, controller_bodies
 from edgewise.runtime.protocol.openapi import NAMES, document, unanswered
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -120,6 +120,7 @@ def test_schemas_are_those_of_the_types_that_handlers_read_and_write(name):
     schemas = found["components"]["schemas"]
     assert set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(found))) == set(schemas)
     types = {each.__name__: each for each in vars(bodies).values() if isinstance(each, type)}
+    types |= {each.__name__: each for each in vars(controller_bodies).values() if isinstance(each, type)}
     for each, schema in schemas.items():
         jsonschema.meta.validate(schema)
         fields = msgspec.structs.fields(types[each])
@@ -156,3 +157,12 @@ def test_a_path_that_takes_other_methods_says_which():
         answer = unanswered(HttpRequest(method, path, {}, b""), name)
         assert answer.status == (405 if allowed else 404)
         assert answer.headers.get("allow") == allowed
+
+
+def test_every_body_of_the_controller_has_a_type_of_its_own():
+    """Only what answers list freely, row by row, is no type: an object, or objects."""
+    for path, operations_of in document("controller")["paths"].items():
+        for method, operation in operations_of.items():
+            said = [operation.get("requestBody", {}), *operation["responses"].values()]
+            shapes = [each["schema"] for one in said for each in one.get("content", {}).values()]
+            assert not any("properties" in json.dumps(shape) for shape in shapes), f"{method} {path}"

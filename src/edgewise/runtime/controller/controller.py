@@ -49,7 +49,8 @@ from edgewise.runtime.controller.upkeep import Upkeep
 from edgewise.runtime.http.ports import free_port, taken
 from edgewise.runtime.process.lifecycle import Lifecycle, pause_s
 from edgewise.runtime.process.serving import Listen, listen, run, when_told
-from edgewise.runtime.protocol.messages import flag, stated_in
+from edgewise.runtime.protocol.bodies import read
+from edgewise.runtime.protocol.controller_bodies import Ending, WorkerNow, WorkerWanted
 from edgewise.runtime.protocol.openapi import document, unanswered
 from edgewise.runtime.store import Process, Running
 from edgewise.runtime.store.copies import keep_copy
@@ -272,7 +273,7 @@ class Controller:
                 return self.switching.operations.answer(request, rest)
             case "POST", ["v1", "down"]:
                 self.ending.set()
-                return http.as_json({"ending": True})
+                return http.as_json(Ending(True))
         return unanswered(request, "controller")
 
     async def _shadows(self, decision: str) -> list[dict[str, Any]]:
@@ -370,10 +371,10 @@ class Controller:
         workers = [r.process.name for r in self.store.processes() if r.process.kind != "gateway"]
         if name not in workers:
             raise ProtocolError(f"no worker {name[:80]!r}; there are {', '.join(workers)}", status=404)
-        wanted = flag(stated_in(body, "wanted").get("wanted"), "wanted")
+        wanted = read(body, WorkerWanted).wanted
         self.store.set_wanted(name, wanted)
         log.info("wanted" if wanted else "drained", extra={"who": name})
-        return http.as_json({"worker": name, "wanted": wanted})
+        return http.as_json(WorkerNow(wanted, name))
 
 
 def _where(process: Process) -> tuple[str, str | None]:

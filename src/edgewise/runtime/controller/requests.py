@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from edgewise.errors import EdgewiseError, ProtocolError, ScenarioError
 from edgewise.runtime import clock, http
@@ -29,7 +30,19 @@ from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.pipelines.live import LivePipeline
-from edgewise.runtime.protocol.messages import flag, number, stated_in, text
+from edgewise.runtime.protocol.bodies import read
+from edgewise.runtime.protocol.controller_bodies import (
+    JobKept,
+    JobOutput,
+    JobWanted,
+    LinkNow,
+    NodeNow,
+    PipelineEnding,
+    PipelineKept,
+    PipelineWanted,
+    Up,
+)
+from edgewise.runtime.protocol.messages import number, text
 from edgewise.runtime.protocol.openapi import unanswered
 from edgewise.runtime.store.jobs import PAUSE, RESTART, Job, Wish
 from edgewise.runtime.store.pipelines import KeptPipeline
@@ -65,17 +78,17 @@ def ledger(plane: LivePlane) -> list[dict[str, Any]]:
     return []
 
 
-def _change(plane: LivePlane, name: str, body: bytes, end: Callable[[], None]) -> dict[str, Any]:
+def _change(plane: LivePlane, name: str, body: bytes, end: Callable[[], None]) -> NodeNow:
     names = [row["node"] for row in ledger(plane)]
     if name not in names:
         raise ProtocolError(f"no node {name[:80]!r}; there are {', '.join(names) or 'none'}", status=404)
-    up = flag(stated_in(body, "up").get("up"), "up")
+    up = read(body, Up).up
     if up == (name in plane.store.nodes_down()):
         plane.store.change_node(name, up)
         log.warning("node repaired" if up else "node failed", extra={"who": name})
         end()  # before anybody decides about it
         plane.listen(clock.unix_s())
-    return {"node": name, "up": up}
+    return NodeNow(up, name)
 
 
 def about_links(pipelines: LivePipelines, request: http.HttpRequest) -> http.Response:
@@ -92,15 +105,15 @@ def about_links(pipelines: LivePipelines, request: http.HttpRequest) -> http.Res
     return unanswered(request, "controller")
 
 
-def _cut(pipelines: LivePipelines, ends: tuple[str, str], body: bytes) -> dict[str, Any]:
+def _cut(pipelines: LivePipelines, ends: tuple[str, str], body: bytes) -> LinkNow:
     known = [row["ends"] for row in pipelines.links()]
     if set(ends) not in map(set, known):
         there = ", ".join(f"{one}-{other}" for one, other in known) or "none"
         raise ProtocolError(f"no link {'-'.join(ends)[:160]!r}; there are {there}", status=404)
-    up = flag(stated_in(body, "up").get("up"), "up")
+    up = read(body, Up).up
     pipelines.store.change_link(ends, up)
     log.warning("link mended" if up else "link cut", extra={"who": "-".join(ends)})
-    return {"ends": list(ends), "up": up}
+    return LinkNow(up, list(ends))
 
 
 def about_work(jobs: LiveJobs, pipelines: LivePipelines, request: http.HttpRequest) -> http.Response:
@@ -111,29 +124,28 @@ def about_work(jobs: LiveJobs, pipelines: LivePipelines, request: http.HttpReque
     """
     match request.method, request.parts[2:]:
         case "GET", ["jobs"]:
-            return http.as_json([job.row() for job in jobs.book.listed()])
+            return http.as_json([JobKept(**job.row()) for job in jobs.book.listed()])
         case "POST", ["jobs"]:
-            return http.as_json(_submit(jobs, request.body).row())
+            return http.as_json(JobKept(**_submit(jobs, request.body).row()))
         case "GET", ["jobs", number]:
-            return http.as_json(_find(jobs, number).row())
+            return http.as_json(JobKept(**_find(jobs, number).row()))
         case "DELETE", ["jobs", number]:
             jobs.book.cancel(_find(jobs, number).id)
-            return http.as_json(_find(jobs, number).row())
+            return http.as_json(JobKept(**_find(jobs, number).row()))
         case "GET", ["jobs", number, "output"]:
             job = _find(jobs, number)
             size, end = end_of(jobs.processes.output(job.id), MOST_OUTPUT_BYTES)
-            found = {"id": job.id, "state": job.state, "bytes": size, "output": end.decode(errors="replace")}
-            return http.as_json(found)
+            return http.as_json(JobOutput(job.id, job.state, size, end.decode(errors="replace")))
         case "GET", ["pipelines"]:
-            return http.as_json([kept.row() for kept in pipelines.listed()])
+            return http.as_json([PipelineKept(**kept.row()) for kept in pipelines.listed()])
         case "POST", ["pipelines"]:
             return http.as_json(_run(pipelines, request.body))
         case "GET", ["pipelines", number]:
             kept = _pipeline(pipelines, number)
-            return http.as_json(kept.row() | {"rates": pipelines.rates(kept.id)})
+            return http.as_json(PipelineKept(**kept.row(), rates=pipelines.rates(kept.id)))
         case "DELETE", ["pipelines", number]:
             pipelines.book.cancel(_pipeline(pipelines, number).id)
-            return http.as_json({"id": _id(number), "ending": True})
+            return http.as_json(PipelineEnding(_id(number), True))
     return unanswered(request, "controller")
 
 
@@ -154,21 +166,21 @@ def _pipeline(pipelines: LivePipelines, number: str) -> KeptPipeline:
     return kept
 
 
-def _run(pipelines: LivePipelines, body: bytes) -> dict[str, Any]:
-    given = stated_in(body, "key and live")
-    key = text(given.get("key"), "key")
+def _run(pipelines: LivePipelines, body: bytes) -> PipelineKept:
+    wanted = read(body, PipelineWanted)
+    key = text(wanted.key, "key")
     if not pipelines.plane.has_pipelines:
         raise ProtocolError("pipelines: the scenario holds none; add a section of them", status=404)
     try:
-        live = msgspec.convert(given.get("live"), LivePipeline)
+        live = msgspec.convert(wanted.live, LivePipeline)
         pipelines.check(live)
     except (msgspec.ValidationError, ScenarioError, ValueError) as error:
         raise ProtocolError(f"live: {error}") from None
-    return pipelines.book.submit(key, live).row()
+    return PipelineKept(**pipelines.book.submit(key, live).row())
 
 
 def _submit(jobs: LiveJobs, body: bytes) -> Job:
-    wish = to_wish(stated_in(body, "key, command, folder and duration_s"), clock.unix_s(), jobs.slot_s)
+    wish = to_wish(read(body, JobWanted), clock.unix_s(), jobs.slot_s)
     try:
         _check_room(jobs, wish)
     except ProtocolError:
@@ -178,45 +190,45 @@ def _submit(jobs: LiveJobs, body: bytes) -> Job:
     return jobs.book.submit(wish)
 
 
-def to_wish(stated: dict[str, Any], now_s: float, slot_s: float) -> Wish:
-    """A job as it was stated, checked.
+def to_wish(wanted: JobWanted, now_s: float, slot_s: float) -> Wish:
+    """A job as it was stated, checked for what its type does not say.
 
     Raises:
         ProtocolError: names the field, what it holds and what it should.
     """
-    command = stated.get("command")
-    if not isinstance(command, list) or not command:
+    if not wanted.command:
         raise ProtocolError('command: a list of texts is needed, as ["python", "job.py"]')
-    earliest_s = max(_moment(stated.get("earliest_s", now_s), "earliest_s", now_s), now_s)
-    latest_s = _moment(stated.get("latest_s", earliest_s + 3600.0), "latest_s", earliest_s)
+    earliest_s = now_s if wanted.earliest_s is UNSET else wanted.earliest_s
+    earliest_s = max(_moment(earliest_s, "earliest_s", now_s), now_s)
+    latest_s = earliest_s + 3600.0 if wanted.latest_s is UNSET else wanted.latest_s
+    latest_s = _moment(latest_s, "latest_s", earliest_s)
     if latest_s < earliest_s + slot_s:
         raise ProtocolError(
             f"latest_s: is {latest_s - earliest_s:.3f} s after the earliest start; "
             f"at least {slot_s:g} s are needed, for jobs start at the beginning of slots"
         )
-    priority = number(stated.get("priority", 0), "priority", -HIGHEST_PRIORITY, HIGHEST_PRIORITY)
-    when_evicted = stated.get("when_evicted", PAUSE)
-    if when_evicted not in (PAUSE, RESTART):
-        raise ProtocolError(f"when_evicted: {str(when_evicted)[:80]!r} is neither {PAUSE} nor {RESTART}")
-    every_s = stated.get("checkpoint_s")
-    folder = text(stated.get("folder"), "folder")
+    priority = number(wanted.priority, "priority", -HIGHEST_PRIORITY, HIGHEST_PRIORITY)
+    if wanted.when_evicted not in (PAUSE, RESTART):
+        raise ProtocolError(f"when_evicted: {wanted.when_evicted[:80]!r} is neither {PAUSE} nor {RESTART}")
+    every_s = wanted.checkpoint_s
+    folder = text(wanted.folder, "folder")
     if not Path(folder).is_absolute():
         raise ProtocolError(f"folder: {folder[:200]!r} is relative to nothing; write it from / on")
     return Wish(
-        key=text(stated.get("key"), "key"),
-        command=tuple(text(part, "command", least=0) for part in command), folder=folder,
-        cores=number(stated.get("cores", 1.0), "cores", least=0.01),
-        memory_bytes=number(stated.get("memory_bytes", 0.0), "memory_bytes"),
-        duration_s=number(stated.get("duration_s"), "duration_s", least=0.1), when_evicted=when_evicted,
+        key=text(wanted.key, "key"),
+        command=tuple(text(part, "command", least=0) for part in wanted.command), folder=folder,
+        cores=number(wanted.cores, "cores", least=0.01),
+        memory_bytes=number(wanted.memory_bytes, "memory_bytes"),
+        duration_s=number(wanted.duration_s, "duration_s", least=0.1), when_evicted=wanted.when_evicted,
         earliest_s=earliest_s, latest_s=latest_s, priority=int(priority),
         checkpoint_s=None if every_s is None else number(every_s, "checkpoint_s", least=0.1),
-        checkpoint_bytes=number(stated.get("checkpoint_bytes", 0.0), "checkpoint_bytes"),
+        checkpoint_bytes=number(wanted.checkpoint_bytes, "checkpoint_bytes"),
     )  # fmt: skip
 
 
-def _moment(value: Any, name: str, from_s: float) -> float:
+def _moment(value: float, name: str, from_s: float) -> float:
     """Seconds since 1970, no more than a year after a moment."""
-    if isinstance(value, int | float) and from_s + YEAR_S < value < math.inf:
+    if from_s + YEAR_S < value < math.inf:
         raise ProtocolError(
             f"{name}: {value - from_s:g} s after {'now' if name == 'earliest_s' else 'the earliest start'}; "
             f"at most a year, {YEAR_S:g} s, is possible"

@@ -34,7 +34,8 @@ from edgewise.runtime.gateway.admin import (
 )
 from edgewise.runtime.process.compiling import compiled, try_out_here
 from edgewise.runtime.process.entry import world_of
-from edgewise.runtime.protocol.messages import stated_in, text
+from edgewise.runtime.protocol.bodies import PolicyNamed, read
+from edgewise.runtime.protocol.messages import text
 from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import OPERATIONS, POLICIES, SHADOWS, Process, Store
 from edgewise.runtime.worker.pieces import read_split
@@ -79,7 +80,7 @@ class Switching:
             ProtocolError: there is none of this name, there are no services, or too many switches wait.
         """
         have = self.available(decision)
-        name = text(stated_in(request.body, "policy").get("policy"), "policy", least=what != SHADOWS)
+        name = text(read(request.body, PolicyNamed).policy, "policy", least=what != SHADOWS)
         if policies.is_file(name):
             file = Path(name.rpartition(":")[0] if ".py:" in name else name)
             if not file.is_absolute() or not file.is_file():

@@ -276,17 +276,6 @@ def text(value: Any, name: str, least: int = 1, most: int = 1_000_000) -> str:
     raise ProtocolError(f"{name}: {str(value)[:80]!r}; a text of {least} to {most} characters is needed")
 
 
-def flag(value: Any, name: str) -> bool:
-    """True or false.
-
-    Raises:
-        ProtocolError: it is neither.
-    """
-    if not isinstance(value, bool):
-        raise ProtocolError(f"{name}: {str(value)[:80]!r}; true or false is needed")
-    return value
-
-
 STREAM = "edgewise-stream"  # a query's stream, by number
 REMAINING = "edgewise-remaining-s"  # time left for a query
 PRIORITY = "edgewise-priority"  # of a query at a worker; larger goes first

@@ -1,6 +1,7 @@
 """What gateway and worker answer alike, the OpenAPI documents, and what they refuse.
 
-Paths are a table (`openapi.yaml`), schemas come from the types that handlers read and write (`bodies`).
+Paths are a table (`openapi.yaml`), schemas come from the types that handlers read and write
+(`bodies`, `controller_bodies`).
 """
 
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from edgewise.runtime import http
 from edgewise.runtime.http.messages import HttpRequest, Response, failure, not_allowed
 from edgewise.runtime.protocol.bodies import SAID, Alive, Ready, ServerMetadata
+from edgewise.runtime.protocol.controller_bodies import SAID_BY_CONTROLLER
 from edgewise.runtime.watch.metrics import page
 
 SCHEMAS = "#/components/schemas/"
@@ -29,7 +31,8 @@ def document(name: str) -> dict[str, Any]:
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
     found: dict[str, Any] = yaml.load(text, _LOADER)[name]
     found["info"]["version"] = version("edgewise")
-    schemas = msgspec.json.schema_components(SAID, ref_template=f"{SCHEMAS}{{name}}")[1]
+    types = (*SAID, *SAID_BY_CONTROLLER)
+    schemas = msgspec.json.schema_components(types, ref_template=f"{SCHEMAS}{{name}}")[1]
     named, seen = set(_named(found["paths"])), set[str]()
     while named := named - seen:  # what they are made of as well
         seen |= named
