@@ -19,7 +19,8 @@ from edgewise.runtime.clients.reaching import ask
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
-from edgewise.runtime.watch.tracing import OFF, tracing_to
+from edgewise.runtime.watch.collector import tracing_to
+from edgewise.runtime.watch.tracing import OFF
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 from waiting import pace, wait_until
 

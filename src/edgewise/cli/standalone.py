@@ -114,7 +114,7 @@ def worker(
 ) -> None:
     """Serve one ONNX file, by itself, until Ctrl-C."""
     from edgewise.runtime.process import serving
-    from edgewise.runtime.watch import logs, tracing
+    from edgewise.runtime.watch import collector, logs
     from edgewise.runtime.worker.onnx_model import OnnxModel
     from edgewise.runtime.worker.worker import LiveWorker
 
@@ -124,7 +124,7 @@ def worker(
         names=tuple(names or ()), open=anyone,
     )  # fmt: skip
     logs.log_json()
-    made = LiveWorker(model, max_batch=max_batch, tracing=tracing.tracing_to(otlp, model.name))
+    made = LiveWorker(model, max_batch=max_batch, tracing=collector.tracing_to(otlp, model.name))
     serving.run(serving.run_worker(made, where))
 
 
@@ -168,14 +168,14 @@ def gateway(
     from edgewise.runtime import http
     from edgewise.runtime.gateway import standalone
     from edgewise.runtime.process import serving
-    from edgewise.runtime.watch import logs, tracing
+    from edgewise.runtime.watch import collector, logs
 
     loaded = config.load_scenario(scenario)
     note(not_run(loaded, ("streams",), "edgewise gateway"))
     shown = read_token(workers_file, "--workers-token-file") if workers_file else None
     trust = http.tls_client(tls_ca) if tls_ca else None
     made = standalone.gateway(loaded, policy, workers, shown, trust)
-    made.tracing = tracing.tracing_to(otlp, "gateway")
+    made.tracing = collector.tracing_to(otlp, "gateway")
     operators = (read_token(operator_file, "--operator-token-file"),) if operator_file else ()
     where = serving.Listen(
         host,

@@ -24,6 +24,13 @@ TURN_S, SETTLED = 1.0, 60  # turns after which nothing is under way any more
 DO = st.sampled_from(("look", "look", "look", "want", "not want", "begin anew"))
 
 
+class Alone(Controller):
+    """A controller whose gateways do not answer: nobody is at the addresses that a cluster says."""
+
+    async def _gateways(self, method, path):
+        return []
+
+
 class Live:
     """A controller on a hostile backend, on a clock of its own."""
 
@@ -33,7 +40,7 @@ class Live:
         self.begin()
 
     def begin(self):
-        self.controller = Controller(self.store, HostileBackend(self.cluster))
+        self.controller = Alone(self.store, HostileBackend(self.cluster))
 
     def again(self):
         """The controller is killed, and another one begins."""
@@ -45,6 +52,10 @@ class Live:
         self.now_s += TURN_S
         self.controller.reconcile()
         asyncio.run(self.controller.check())
+
+    def replicas_told(self):
+        """A pass of the replicas; no gateway answers."""
+        asyncio.run(self.controller.replicas.step(self.now_s))
 
     def do(self, what, name):
         match what:
@@ -116,6 +127,52 @@ def test_what_is_wanted_comes_about_once_and_where_gateways_are_told(tmp_path_fa
         assert all(cluster.processes[handle].ready for handle in wanted.values())
         assert told(system.file) == {handle: cluster.processes[handle].url for handle in wanted.values()}
         assert system.controller.health.served == set(wanted.values())
+        assert not cluster.twice
+
+
+KINDS = (
+    Process("a", "worker", 1000, {"node": "one"}),
+    Process("b", "replica", 1001, {"node": "one", "service": "ask"}),
+    Process("c", "replica", 1002, {"node": "two", "service": "ask"}),
+    Process("d", "gateway", 1003, {"site": "here"}),
+)
+DO_TO_KINDS = st.one_of(
+    st.tuples(st.sampled_from(("look", "want", "not want")), st.sampled_from("abcd")),
+    st.tuples(st.sampled_from(("fail", "repair")), st.sampled_from(("one", "two"))),
+    st.tuples(st.just("begin anew"), st.just("")),
+)
+
+
+@settings(max_examples=60)
+@given(
+    draws=st.randoms(use_true_random=False),
+    history=st.lists(DO_TO_KINDS, max_size=25),
+    ends=st.booleans(),
+)
+def test_replicas_and_gateways_come_about_as_workers_do_while_nodes_fail(
+    tmp_path_factory, draws, history, ends
+):
+    """No gateway holds anything of a replica; what is not wanted any more is forgotten once it has ended."""
+    with live(tmp_path_factory.mktemp("hostile"), draws) as system:
+        cluster, store = system.cluster, system.store
+        store.want(KINDS)
+        for what, name in history:
+            if what in ("fail", "repair"):
+                system.store.change_node(name, what == "repair")
+            system.do(what, name)
+            system.replicas_told()
+        cluster.calm = True
+        if ends:
+            system.controller.ending.set()
+        for _ in range(SETTLED):
+            system.look()
+            system.replicas_told()
+        down, rows = system.store.nodes_down(), system.store.processes()
+        here = [r for r in rows if r.process.wanted and r.process.settings.get("node") not in down]
+        assert sorted(cluster.running()) == ([] if ends else sorted(r.handle for r in here))
+        assert all(cluster.processes[r.handle].name == r.process.name for r in here if not ends)
+        assert all(cluster.processes[handle].ready for handle in cluster.running())
+        assert not [r for r in rows if r.process.kind == "replica" and not r.process.wanted]
         assert not cluster.twice
 
 

@@ -21,14 +21,12 @@ It keeps nothing to itself: everything is in the store, and its processes outliv
 import asyncio
 import json
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgewise import policies
 from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import clock, http
 from edgewise.runtime.backends.contract import ServingBackend
@@ -38,12 +36,13 @@ from edgewise.runtime.controller.holds import LiveHolds
 from edgewise.runtime.controller.home import home
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
+from edgewise.runtime.controller.overview import Overview
 from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.controller.reconcile import Pass, reconcile
 from edgewise.runtime.controller.replicas import Replicas
-from edgewise.runtime.controller.requests import about_links, about_nodes, about_work, ledger
-from edgewise.runtime.controller.rolling import TRIES, Rolling
+from edgewise.runtime.controller.requests import about_links, about_nodes, about_work
+from edgewise.runtime.controller.rolling import Rolling
 from edgewise.runtime.controller.switching import Switching
 from edgewise.runtime.controller.upkeep import Upkeep
 from edgewise.runtime.http.ports import free_port, taken
@@ -97,6 +96,10 @@ class Controller:
             store, self.processes, self.health, lambda of, path: self._ask(of, "GET", path), self.ending
         )
         self._clients: dict[tuple[str, str | None], http.Client] = {}
+        self.shown = Overview(
+            store, plane, self.processes, self.health, self.jobs, self.replicas, self.pipelines, self.rolling,
+            self.switching, self.here, self._gateways,
+        )  # fmt: skip
 
     # processes
 
@@ -248,11 +251,11 @@ class Controller:
             case "GET", ["metrics"]:
                 return page(faults_in(self.faults))
             case "GET", ["v1", "status"]:
-                return http.as_json(await self._status())
+                return http.as_json(await self.shown.status())
             case "GET", ["v1", "streams"]:
-                return http.as_json(await self._streams())
+                return http.as_json(await self.shown.streams())
             case "GET", ["v1", "workers" | "gateways" as kind]:
-                return http.as_json(await self._listed(kind[:-1]))
+                return http.as_json(await self.shown.listed(kind[:-1]))
             case "PUT", ["v1", "workers", name]:
                 return self._want(name, request.body)
             case _, ["v1", "nodes", *_]:
@@ -260,13 +263,13 @@ class Controller:
             case _, ["v1", "links", *_]:
                 return about_links(self.pipelines, request)
             case "GET", ["v1", "policies"]:
-                return http.as_json(self._policies())
+                return http.as_json(self.shown.policies())
             case "GET", ["v1", "policies", decision]:
                 available = self.switching.available(decision)
-                return http.as_json(self._policies([decision])[0] | {"available": available})
+                return http.as_json(self.shown.policies([decision])[0] | {"available": available})
             case "GET", ["v1", "shadows", decision]:
                 self.switching.available(decision)
-                return http.as_json(await self._shadows(decision))
+                return http.as_json(await self.shown.shadows(decision))
             case "PUT", ["v1", "policies" | "shadows" as what, decision]:
                 return self.switching.begin(request, what, decision)
             case _, ["v1", "operations", *rest]:
@@ -275,90 +278,6 @@ class Controller:
                 self.ending.set()
                 return http.as_json(Ending(True))
         return unanswered(request, "controller")
-
-    async def _shadows(self, decision: str) -> list[dict[str, Any]]:
-        """What a second policy would have decided, wherever that is made."""
-        if decision in self.here:
-            return [{"gateway": "controller", "answer": self.here[decision].watched()}]
-        found = await self._gateways("GET", f"/v1/admin/shadows/{decision}")
-        if decision == "split":  # each variant has its own
-            return [row | {"answer": each} for row in found for each in row["answer"]]
-        return found
-
-    async def _status(self) -> dict[str, Any]:
-        running, rows = self.store.processes(), self._policies()
-        for row in rows:
-            seen = [each["answer"] for each in await self._shadows(row["decision"])] if row["shadow"] else []
-            for count in ("decisions", "alike"):
-                row[count] = sum(each.get(count, 0) for each in seen) if seen else None
-        return {
-            "policies": rows,
-            "processes": [self._row(r) for r in running if not r.away],
-            "streams_open": self.store.records.streams_open(),
-            "jobs": self._counted(lambda: [job.state for job in self.jobs.book.listed()]),
-            "pipelines": self._counted(lambda: [kept.state for kept in self.pipelines.book.listed()]),
-            "orchestration": self.replicas.report(),
-            "nodes": self.store.read_or(lambda: ledger(self.plane), list[dict[str, Any]]()),
-            "change": self.rolling.report(),
-            "store": self.store.trouble,
-        }
-
-    def _counted(self, states: Callable[[], list[str]]) -> dict[str, int]:
-        return Counter(self.store.read_or(states, list[str]()))
-
-    def _policies(self, decisions: Iterable[str] = policies.DECISIONS) -> list[dict[str, Any]]:
-        """Who decides, who watches, and why a policy is not followed."""
-        faults = {name: each.fault for name, each in self.here.items()}
-        faults["requests"] = self.replicas.requests_fault
-        return [
-            row
-            | {
-                "fault": faults.get(of := row["decision"]) or None,
-                "faults": self.store.faults_since_switch(of),
-            }
-            for row in self.switching.report(decisions)
-        ]
-
-    def _row(self, running: Running) -> dict[str, Any]:
-        process, handle = running.process, running.handle
-        up = handle is not None and self.processes.alive(handle)
-        fails = process.wanted and running.failures >= TRIES and not (up and handle in self.health.served)
-        state = "failed" if fails else "running" if up else "starting" if process.wanted else "stopped"
-        if process.settings.get("node") in self._down:
-            state = "node down"
-        return {
-            "name": process.name, "kind": process.kind, "url": process.url, "wanted": process.wanted,
-            "outdated": running.outdated, "failures": running.failures if fails else 0,
-            "why": said_last(self._folder, process.name) if fails else None,
-            "state": state if process.wanted or not up else "draining", "restarts": running.restarts,
-            "since_s": clock.unix_s() - running.started_s if up else None, "handle": handle,
-        }  # fmt: skip
-
-    async def _listed(self, kind: str) -> list[dict[str, Any]]:
-        kinds = ("worker", "replica") if kind == "worker" else (kind,)
-        mine = [r for r in self.store.processes() if r.process.kind in kinds and not r.away]
-        rows = [
-            self._row(r) | (self.replicas.describe(r) if r.process.kind == "replica" else {}) for r in mine
-        ]
-        if kind == "worker":
-            for seen in await self._gateways("GET", "/v1/admin/workers"):
-                views = {view["worker"]: view for view in seen["answer"]}
-                for row in rows:
-                    if row["name"] in views:  # a gateway that is yet to be started anew may not know it
-                        row.setdefault("gateways", {})[seen["gateway"]] = views[row["name"]]
-        return rows
-
-    async def _streams(self) -> list[dict[str, Any]]:
-        rows = self.store.records.streams()
-        now: dict[int, dict[str, Any]] = {}
-        for seen in await self._gateways("GET", "/v1/streams"):
-            now |= {row["stream"]: row for row in seen["answer"]}
-        figures = ("worker", "variant", "cluster", "reason", "queries", "ok", "failed", "rejected", "excess")
-        for row in rows:
-            found = now.get(row["stream"])
-            if found is not None and row["closed_s"] is None:
-                row |= {name: found[name] for name in figures}
-        return rows
 
     async def _gateways(self, method: str, path: str) -> list[dict[str, Any]]:
         """What each gateway answers; those that do not are left out."""

@@ -1,16 +1,14 @@
 """From a scenario to the processes that make it live: a worker for each of its workers, gateways."""
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from edgewise import policies
-from edgewise.arrays import Floats
 from edgewise.config import dump_scenario
 from edgewise.core.guard import begin
 from edgewise.core.keyed import Key
@@ -19,15 +17,16 @@ from edgewise.errors import PolicyError, RunError, ScenarioError
 from edgewise.model.orchestration import System
 from edgewise.model.pools import decided_on
 from edgewise.model.scenario import Scenario
-from edgewise.model.services import Services, first_replicas, served_by_workers, services_of
-from edgewise.model.topology import Variant, Worker, have_room
+from edgewise.model.services import Services, services_of
+from edgewise.model.topology import Variant, Worker
 from edgewise.runtime import disk
 from edgewise.runtime.apart import BEGIN_S, load
 from edgewise.runtime.backends.system import THIS_MACHINE, choose
 from edgewise.runtime.controller.difference import Wanted, difference
 from edgewise.runtime.controller.graphs import cut_graphs, served_graphs, with_servers
-from edgewise.runtime.controller.known import Known, core_of
+from edgewise.runtime.controller.known import Known
 from edgewise.runtime.controller.models import model_file
+from edgewise.runtime.controller.planned_replicas import held, replicas
 from edgewise.runtime.controller.rolling import (
     SCENARIO as SCENARIO,
     ScenarioChange,
@@ -43,14 +42,13 @@ from edgewise.runtime.process.serving import Listen
 from edgewise.runtime.store import (
     DATABASE as DATABASE,
     POLICIES,
-    Process,
     Store,
     from_fields,
     tls_files,
 )
 from edgewise.runtime.store.copies import check_whole, keep_copy
 from edgewise.runtime.testbeds.spaces import SPACES, Spaces, as_settings, from_settings
-from edgewise.runtime.watch.tracing import check_otlp
+from edgewise.runtime.watch.collector import check_otlp
 from edgewise.runtime.worker.pieces import SUFFIX
 
 MOST_PROCESSES = 64
@@ -185,7 +183,7 @@ def prepare(
         ]
         wanted = [
             *workers,
-            *_replicas(store, services, kinds, _held(scenario, services, workers)),
+            *replicas(store, services, kinds, held(scenario, services, workers)),
             *known.gateways(sites, where, settings, spaces),
         ]
         store.want([beside(process, known.rows) for process in wanted], known.renamed)
@@ -285,28 +283,6 @@ def _check(
         _begun(decision, wanted[decision], system)
 
 
-def replica(
-    services: Services,
-    n: int,
-    s: int,
-    taken: Collection[str],
-    settings: Mapping[str, Any],
-    spaces: Mapping[str, Mapping[str, str]],
-) -> Process:
-    """A replica of service s on node n, with the least number that gives a name which is not `taken`.
-
-    Args:
-        spaces: what `SPACES` of the store says of each node.
-    """
-    port = free_port()
-    service, node, number = services.names[s], services.nodes[n], 0
-    while f"{service}@{node}#{number}" in taken:
-        number += 1
-    more = {"service": service, "node": node, "entity": 10_000 * (s + 1) + 100 * n + number}
-    made = {**settings, **more, **spaces.get(node, {})}
-    return Process(f"{service}@{node}#{number}", "replica", port, made, core_of(n + number))
-
-
 def _begun(decision: str, name: str, system: System) -> None:
     """See that a policy can be used with services.
 
@@ -348,51 +324,6 @@ def _fits(decision: str, name: str, system: System | None) -> bool:
     except PolicyError:
         return False
     return True
-
-
-def _held(scenario: Scenario, services: Services | None, workers: Sequence[Process]) -> Floats:
-    """(N, 2) memory and cores that workers which serve requests, or come and go, hold of nodes now."""
-    nodes = () if services is None else services.nodes
-    serve = frozenset() if services is None else served_by_workers(services.spec, scenario.topology)
-    held = np.zeros((len(nodes), 2))
-    for worker, process in zip(scenario.topology.workers, workers, strict=True):
-        counts = worker.pool is not None or worker.variant in serve
-        if counts and process.wanted and worker.node in nodes:
-            needs = scenario.catalog.variant(worker.variant).resources
-            held[nodes.index(worker.node)] += needs.memory_bytes, needs.cpu_cores
-    return held
-
-
-def _replicas(
-    store: Store, services: Services | None, kinds: Mapping[str, dict[str, Any]], pooled: Floats
-) -> list[Process]:
-    """Replicas that are wanted already and still fit; the first ones of services that have none."""
-    if services is None:
-        return []
-    store.put("services", {name: kinds[name] for name in services.names})
-    needs, total = services.system.replica_holds, services.system.node_has
-    spaces = store.get(SPACES, {})
-    left = total - pooled
-    kept: list[Process] = []
-    for running in store.processes("replica"):
-        old, place = running.process, services.place(running.process.settings)
-        if place is None or not old.wanted:
-            continue
-        n, s = place
-        if have_room(needs[s], left[n], total[n]).all():
-            left[n] -= needs[s]
-            fresh = {name: old.settings[name] for name in ("service", "node", "entity")}
-            kept.append(
-                replace(old, settings={**kinds[services.names[s]], **fresh, **spaces.get(fresh["node"], {})})
-            )
-    have, taken = {p.settings["service"] for p in kept}, {r.process.name for r in store.processes()}
-    first = services.system.initial.sum(axis=0).tolist()
-    wish = [0 if name in have else count for name, count in zip(services.names, first, strict=True)]
-    placed = first_replicas(wish, needs, left)
-    for n, s in np.repeat(np.argwhere(placed), placed[placed > 0], axis=0).tolist():
-        kept.append(replica(services, n, s, taken, kinds[services.names[s]], spaces))
-        taken.add(kept[-1].name)
-    return kept
 
 
 def _settings(variant: Variant, file: Path, emulation: Emulation) -> dict[str, Any]:

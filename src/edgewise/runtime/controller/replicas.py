@@ -39,7 +39,8 @@ from edgewise.model.pools import Orchestrated
 from edgewise.model.services import Services
 from edgewise.runtime.apart import load
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
-from edgewise.runtime.controller.plan import MOST_PROCESSES, replica
+from edgewise.runtime.controller.plan import MOST_PROCESSES
+from edgewise.runtime.controller.planned_replicas import replica
 from edgewise.runtime.controller.pools_seen import PoolsSeen
 from edgewise.runtime.store import SHADOWS, Running
 from edgewise.runtime.testbeds.spaces import SPACES

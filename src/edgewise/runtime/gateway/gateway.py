@@ -20,15 +20,10 @@ import math
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 
-from edgewise.core.dispatch.request_rules import goes_again
-from edgewise.core.dispatch.views import REASONS, Violation
-from edgewise.errors import ProtocolError
 from edgewise.runtime import clock, http
 from edgewise.runtime.clock import next_period
 from edgewise.runtime.gateway.describing import ALL, describe, describe_all
 from edgewise.runtime.gateway.forwarding import (
-    LONGEST_S,
-    LOST,
     PASSED,
     Destination,
     LiveQuery,
@@ -45,9 +40,9 @@ from edgewise.runtime.gateway.needs import Book
 from edgewise.runtime.gateway.service_requests import RequestWork, ServiceRequests
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.split import SplitGroup
+from edgewise.runtime.gateway.stream_query import StreamWork
 from edgewise.runtime.gateway.streams import Granting, LiveStreams
 from edgewise.runtime.protocol import triton
-from edgewise.runtime.protocol.messages import PRIORITY, STREAM, remaining_s
 from edgewise.runtime.protocol.openapi import answer_about
 from edgewise.runtime.watch.metrics import GatewayMetrics
 from edgewise.runtime.watch.tracing import OFF, Tracing
@@ -256,7 +251,7 @@ class Gateway:
             self._in_flight -= 1
             work.ended(answer)
 
-    async def _serve(self, work: "StreamWork | RequestWork", query: LiveQuery) -> http.Response:
+    async def _serve(self, work: StreamWork | RequestWork, query: LiveQuery) -> http.Response:
         """Send a query where it is to go, and elsewhere when who has it is lost."""
         for tried in itertools.count(1):
             with self.tracing.span("decide"):
@@ -271,7 +266,7 @@ class Gateway:
         raise AssertionError("it is sent a few times at most")
 
     async def _carry(
-        self, work: "StreamWork | RequestWork", query: LiveQuery, place: Destination, tried: int
+        self, work: StreamWork | RequestWork, query: LiveQuery, place: Destination, tried: int
     ) -> tuple[http.Response, bool]:
         """The answer of a place, over the emulated ways there and back; and whether it goes elsewhere."""
         answer, there_s, back_s, again = None, None, 0.0, False
@@ -327,95 +322,3 @@ class Gateway:
             return services.targets(task)
         world = self.session.world
         return [self.upstreams[w] for w in range(world.workers) if world.task_names[world.task[w]] == task]
-
-
-class StreamWork:
-    """One query of a stream on its way."""
-
-    __slots__ = ("_gateway", "_request", "_sent_s", "_session", "_stream_id", "_task", "_worker")
-
-    def __init__(self, gateway: Gateway, request: http.HttpRequest, task: str) -> None:
-        self._gateway, self._session, self._request, self._task = gateway, gateway.session, request, task
-        self._stream_id = self._worker = -1
-        self._sent_s = 0.0
-
-    async def choose(self, query: LiveQuery) -> Destination | http.Response:
-        """Its stream's worker.
-
-        Raises:
-            ProtocolError: there is no such stream, or its needs are wrong.
-        """
-        session, world = self._session, self._session.world
-        if self._worker < 0:
-            left_s = remaining_s(self._request.headers)
-            self._stream_id = await self._gateway.streams.of(
-                self._request, self._task, min(left_s, LONGEST_S)
-            )
-            if (refused := self._begin(query, left_s)) is not None:
-                return refused
-        worker = session.bound_to(self._stream_id)
-        if worker is None:
-            return self._reject()
-        session.query_sent(worker)
-        self._worker = worker
-        site = session.served[self._stream_id].stream.site
-        names = world.worker_names[worker], world.variant_names[worker]
-        return Destination(self._gateway.upstreams[worker], *names, site, int(world.cluster[worker]))
-
-    def lost(self, tried: int, left_s: float) -> bool:
-        """Who had it is lost: its stream moves, where there is another worker, and it may go there."""
-        self._gateway.worker_changed(self._worker, False)
-        bound = self._session.bound_to(self._stream_id)
-        return goes_again(tried, left_s, self._worker, -1 if bound is None else bound)
-
-    def returned(
-        self, answer: http.Response | None, there_s: float | None, back_s: float, lost: bool
-    ) -> None:
-        """It came back: judge it, unless it goes elsewhere.
-
-        Args:
-            answer: None when nobody waits for it any more.
-            there_s: how long it was there; None where it was not answered.
-            back_s: way that the answer has yet to go.
-            lost: who had it is, and it goes elsewhere.
-        """
-        session, worker = self._session, self._worker
-        if lost:
-            session.came_back(worker, None)
-            return
-        if answer is not None and answer.status in LOST:
-            session.query_unserved(self._stream_id)
-        session.query_done(self._stream_id, worker, self._sent_s, there_s, back_s)
-        self._gateway.metrics.delays[worker].observe(session.clock() - self._sent_s)
-
-    def ended(self, answer: http.Response | None) -> None:
-        """It was judged when it came back."""
-
-    def _begin(self, query: LiveQuery, left_s: float) -> http.Response | None:
-        """Why it is not sent, if so."""
-        session, streams, task, stream_id = self._session, self._gateway.streams, self._task, self._stream_id
-        stream = session.served[stream_id].stream
-        if stream.task != task:
-            raise ProtocolError(f"{STREAM}: stream {stream_id} needs {stream.task!r}, not {task!r}")
-        query.stream_id = stream_id
-        query.size_bytes = stream.size_bytes
-        if stream.source:  # it stays, and its queries ask again
-            streams.renew(stream_id)
-        if session.bound_to(stream_id) is None:
-            return self._reject()
-        if (wait_s := session.query_wait_s(stream_id)) > 0.0:
-            why = f"stream {stream_id} sends more than the {stream.rate_qps:g}/s that it declared"
-            return http.failure(429, why, stream=stream_id, retry_after_s=wait_s)
-        streams.renew(stream_id)
-        query.expires_s = query.received_s + min(stream.deadline_s, left_s)
-        if stream.priority:
-            query.headers[PRIORITY] = str(stream.priority)
-        self._sent_s = session.clock()
-        return None
-
-    def _reject(self) -> http.Response:
-        stream_id = self._stream_id
-        self._session.query_rejected(stream_id)
-        status = 503 if self._session.served[stream_id].reason == REASONS[Violation.DOWN] else 409
-        reason = self._gateway.streams.why(stream_id)
-        return http.failure(status, f"refused: {reason}", stream=stream_id, reason=reason)

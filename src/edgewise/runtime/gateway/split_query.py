@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from edgewise.errors import ProtocolError
 from edgewise.runtime import clock, http
+from edgewise.runtime.gateway.forwarding import Upstream
 from edgewise.runtime.protocol.messages import (
     AGE,
     PRIORITY,
@@ -21,10 +22,7 @@ from edgewise.runtime.protocol.messages import (
     remaining_s,
 )
 from edgewise.runtime.protocol.tensors import Array
-from edgewise.runtime.worker.pieces import Part
-
-if TYPE_CHECKING:
-    from edgewise.runtime.gateway.split import SplitGroup
+from edgewise.runtime.worker.pieces import Cut, Part
 
 PASSED = (PRIORITY, *TRACE)
 
@@ -37,6 +35,22 @@ class _PieceRefused(Exception):
     """A worker's answer, which is not 200."""
 
 
+class Sender(Protocol):
+    """Who sends a query to the workers of its variant.
+
+    Attributes:
+        cut: the network.
+    """
+
+    cut: Cut
+
+    def ask(self, server: int, part: Part) -> Upstream:
+        """A sub-model at a worker."""
+
+    def ended(self, left: dict[str, int], *tasks: str) -> None:
+        """Tasks ended; `left`: where those run that have not."""
+
+
 class QueryRun:
     """One query on its way through the sub-models.
 
@@ -46,7 +60,7 @@ class QueryRun:
 
     def __init__(
         self,
-        group: "SplitGroup",
+        group: Sender,
         asked: InferRequest,
         left: dict[str, int],
         headers: Mapping[str, str],

@@ -44,9 +44,9 @@ from edgewise.runtime.process.serving import Listen, run, run_gateway, run_trial
 from edgewise.runtime.store import SHADOWS, Process, Store, from_fields, tls_files
 from edgewise.runtime.store.steady import SteadyStore
 from edgewise.runtime.testbeds.spaces import enter
+from edgewise.runtime.watch.collector import tracing_to
 from edgewise.runtime.watch.logs import SaidOnce, last_words, log_json
 from edgewise.runtime.watch.metrics import ServiceMetrics
-from edgewise.runtime.watch.tracing import tracing_to
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel, SlowModel
 from edgewise.runtime.worker.pieces import PieceWorker, read_split

@@ -1,4 +1,5 @@
-"""Traces of queries, off unless asked for: `watch.otel` records them, `Tracing` itself records nothing.
+"""Traces of queries, off unless asked for (`watch.collector`): `watch.otel` records them, `Tracing` itself
+records nothing.
 
     gateway   infer ─┬─ decide
                      └─ forward ─▶ worker   infer ─┬─ queue
@@ -7,12 +8,9 @@
 A client's W3C trace context (`traceparent`) is the root; without one the gateway begins a trace.
 """
 
-import importlib.util
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
-
-from edgewise.errors import ScenarioError
 
 NOTHING: AbstractContextManager[None] = nullcontext()
 
@@ -52,30 +50,3 @@ class Tracing:
 
 
 OFF = Tracing()
-
-
-def tracing_to(url: str | None, service: str) -> Tracing:
-    """What records the spans of a process.
-
-    Args:
-        url: of a collector that takes OTLP over HTTP, such as http://localhost:4318; None for no traces.
-        service: name of the process.
-    Raises:
-        ScenarioError: OpenTelemetry is not installed, or the address is none.
-    """
-    check_otlp(url)
-    if url is None:
-        return OFF
-    from edgewise.runtime.watch.otel import exporting  # an extra
-
-    return exporting(url, service)
-
-
-def check_otlp(url: str | None) -> None:
-    """See `tracing_to`, before any process is started."""
-    if url is None:
-        return
-    if not url.startswith(("http://", "https://")):
-        raise ScenarioError(f"otlp: {url!r} is not a collector's address, such as http://localhost:4318")
-    if importlib.util.find_spec("opentelemetry") is None:
-        raise ScenarioError("otlp: OpenTelemetry is not installed: pip install 'edgewise[otel]'")
