@@ -164,11 +164,15 @@ def test_replicas_and_gateways_come_about_as_workers_do_while_nodes_fail(
         cluster.calm = True
         if ends:
             system.controller.ending.set()
-        for _ in range(SETTLED):
+        down = system.store.nodes_down()
+        away = {each.name for each in KINDS if each.settings.get("node") in down}
+        for turn in range(SETTLED):
             system.look()
             system.replicas_told()
-        down, rows = system.store.nodes_down(), system.store.processes()
-        here = [r for r in rows if r.process.wanted and r.process.settings.get("node") not in down]
+            ran = {cluster.processes[handle].name for handle in cluster.running()}
+            assert turn < 3 * LONGEST or not ran & away
+        rows = system.store.processes()
+        here = [r for r in rows if r.process.wanted and r.process.name not in away]
         assert sorted(cluster.running()) == ([] if ends else sorted(r.handle for r in here))
         assert all(cluster.processes[r.handle].name == r.process.name for r in here if not ends)
         assert all(cluster.processes[handle].ready for handle in cluster.running())
