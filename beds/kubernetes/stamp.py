@@ -55,6 +55,13 @@ PARTS = {
             "src/edgewise/kernels/compiled.py",
         ),
     ),
+    "backend": Part(
+        ("test_edgewise_backend.py", "test_edgewise_up.py"),
+        (
+            "src/edgewise/runtime/backends/**/*.py", "src/edgewise/runtime/process/pod.py",
+            "src/edgewise/runtime/process/working.py",
+        ),
+    ),
     "picker": Part(
         ("test_reference_picker.py",),
         (

@@ -43,6 +43,10 @@ class PlayedBackend:
         """As a backend does."""
         return handle in self._handles
 
+    def nodes(self) -> dict[str, Any]:
+        """It alone decides about its nodes."""
+        return {}
+
     def look(self, process: Any, handle: str) -> Answering:
         """Whether one is ready, it says at its port."""
         return Answering(process.url, None)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from beds.kubernetes import Cluster
-from beds.kubernetes.images import of_edgewise
-
 
 @pytest.fixture(scope="module")
-def image(cluster: Cluster):
-    pytest.importorskip("numba", reason="the image is made of this environment's wheel: pip install -e .")
-    made = of_edgewise(cluster.work)
-    cluster.load(made)
-    return made
+def image(cluster, edgewise_image):
+    cluster.load(edgewise_image)
+    return edgewise_image
 
 
 def test_a_pod_simulates_with_the_kernels_of_its_image(cluster, image):

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 app = verbs()
 Restore = Annotated[bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")]
-LOCAL, NAMESPACES = "local", "namespaces"  # where to run
+LOCAL, NAMESPACES, KUBERNETES = "local", "namespaces", "kubernetes"  # where to run
+ON_CLUSTER = ("streams", "services", "timeline")  # runs there so far
 WITHOUT_GATEWAYS = ("jobs", "pipelines", "timeline")  # runs where there are no sites
 COMPILING = "compiling kernels, for the first time on this machine: up to half a minute"
 
@@ -75,8 +76,22 @@ def up(
     restore: Restore = False,
     on: Annotated[
         str,
-        typer.Option(help="local: all at localhost; namespaces: each site and node a network of its own."),
+        typer.Option(
+            help="local: all at localhost; namespaces: each site and node a network of its own; kubernetes: "
+            "workers on a cluster."
+        ),
     ] = LOCAL,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Of the cluster; without it KUBECONFIG, or the pod's own cluster.")
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="Of the cluster, for workers.")] = "edgewise",
+    image: Annotated[
+        str | None, typer.Option(help="Of edgewise, which the cluster's nodes can pull.")
+    ] = None,
+    pull: Annotated[str, typer.Option(help="When: IfNotPresent, Always or Never.")] = "IfNotPresent",
+    address: Annotated[
+        str | None, typer.Option(help="Of this machine, as pods reach it: they get their models there.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the change and print what it would do; do nothing.")
     ] = False,
@@ -111,6 +126,7 @@ def up(
     loaded = load_changed(scenario, changes)
     runs = LIVE if loaded.topology.sites else WITHOUT_GATEWAYS
     apart = on_namespaces(on, host, otlp)
+    cluster = on_cluster(on, loaded, folder, kubeconfig, (namespace, image, pull, address))
     note([*not_run(loaded, runs, "edgewise up"), *graphs.not_served(loaded), *unlike(loaded, apart)])
     note(unused_cables(loaded.spec.links or (), loaded.topology))
     given = deciding(loaded, by_decision(policy))
@@ -131,6 +147,7 @@ def up(
     how: dict[str, Any] = {
         "given": None if again or left else given, "models": models, "gateways": gateways,
         "emulation": plan.Emulation(emulate, seed), "where": where, "otlp": otlp, "on_namespaces": apart,
+        "cluster": cluster, "backend": KUBERNETES if cluster else LOCAL,
         "switched": {decision: wanted[decision] for decision in stated if decision in wanted},
         "superseding": not again,
     }  # fmt: skip
@@ -176,6 +193,10 @@ def up(
         nursery.Nursery(folder, said.look, said.loading).run()
         if apart:  # all has ended; where the nursery fails what runs goes on, and its namespaces stay
             Spaces(folder).remove()
+        if cluster:
+            from edgewise.runtime.backends.kubernetes import system
+
+            system.remove(folder)
         said.check()
 
 
@@ -198,8 +219,8 @@ def on_namespaces(on: str, host: str, otlp: str | None) -> bool:
     """
     from edgewise.runtime.http import LOCALHOST
 
-    if on not in (LOCAL, NAMESPACES):
-        raise EdgewiseError(f"--on {on}: is not known; {nearest(on, (LOCAL, NAMESPACES))}")
+    if on not in (LOCAL, NAMESPACES, KUBERNETES):
+        raise EdgewiseError(f"--on {on}: is not known; {nearest(on, (LOCAL, NAMESPACES, KUBERNETES))}")
     if on == NAMESPACES and host != LOCALHOST:
         raise EdgewiseError(
             f"--host {host}: on namespaces gateways have addresses of their own; leave it out"
@@ -207,6 +228,41 @@ def on_namespaces(on: str, host: str, otlp: str | None) -> bool:
     if on == NAMESPACES and otlp is not None:
         raise EdgewiseError(f"--otlp {otlp}: nothing in a namespace reaches it; leave it out")
     return on == NAMESPACES
+
+
+def on_cluster(
+    on: str,
+    scenario: Scenario,
+    folder: Path,
+    kubeconfig: Path | None,
+    pods: tuple[str, str | None, str, str | None],
+) -> dict[str, Any] | None:
+    """Where workers shall run on Kubernetes, for the store; None: here.
+
+    Args:
+        pods: their namespace and image, when it is pulled, and this machine's address for them.
+    Raises:
+        EdgewiseError: an option is missing or does not go with it, or the cluster lacks what is needed.
+    """
+    namespace, image, pull, address = pods
+    given = {"--kubeconfig": kubeconfig, "--image": image, "--address": address}
+    if on != KUBERNETES:
+        for name, value in given.items():
+            if value is not None:
+                raise EdgewiseError(f"{name} {value}: is for --on kubernetes; leave it out")
+        return None
+    for name in ("--image", "--address"):
+        if given[name] is None:
+            raise EdgewiseError(f"--on kubernetes: needs {name}; see edgewise up --help")
+    if others := [kind for kind in LIVE if kind not in ON_CLUSTER and getattr(scenario, kind)]:
+        raise EdgewiseError(f"--on kubernetes: does not run {' and '.join(others)} yet; leave them out")
+    with extra("kubernetes", "--on kubernetes"):
+        from edgewise.runtime.backends.kubernetes import system
+
+    file = None if kubeconfig is None else str(kubeconfig.absolute())
+    where = system.OnCluster(file, namespace, str(image), str(address), pull)
+    system.check(where, scenario.topology)
+    return system.settings_of(where, folder)
 
 
 def unlike(scenario: Scenario, apart: bool) -> list[str]:

@@ -191,3 +191,11 @@ def gateway(
     )
     logs.log_json()
     serving.run(serving.run_gateway(made, where, loaded.telemetry.period_s))
+
+
+@app.command(epilog="Example: edgewise pod")
+def pod() -> None:
+    """Be the worker that a pod's environment names, until told to end; Kubernetes runs it."""
+    from edgewise.runtime.process.pod import main
+
+    main()

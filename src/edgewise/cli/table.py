@@ -133,6 +133,10 @@ PANELS: dict[str, dict[str, Verb]] = {
     "Parts of a live system": {
         "worker": Verb("standalone", "Serve one ONNX file, by itself, until Ctrl-C."),
         "gateway": Verb("standalone", "Run one gateway, by itself, in front of workers that run already."),
+        "pod": Verb(
+            "standalone",
+            "Be the worker that a pod's environment names, until told to end; Kubernetes runs it.",
+        ),
     },
     "For who develops edgewise": {
         "dev": Verb("dev", "Commands for who develops edgewise, or packs it."),

@@ -12,6 +12,7 @@ from in_process import edgewise
 OTHERS = {
     "up": "serves, and its processes log JSON",
     "worker": "serves, and logs JSON",
+    "pod": "serves, and logs JSON",
     "gateway": "serves, and logs JSON",
     "down": "says what it waits for",
     "schema": "is JSON",

@@ -176,6 +176,7 @@ MISTAKES = [
     ("simulate recognition --set duration_s=1us", "no pipelines that come before its end"),
     ("worker nope.onnx --port 0", "nope.onnx"),
     ("gateway nope --worker x", "no such file"),
+    ("pod", "EDGEWISE_PROCESS and EDGEWISE_MODELS not set"),
     ("dev openapi nope", "nope"),
     ("load camera", "no live system"),
     ("submit --duration soon -- true", "'soon' is no duration;"),

@@ -5,9 +5,9 @@ import string
 import subprocess
 
 import pytest
-from command_line import edgewise
 from hypothesis import given, strategies as st
 
+from command_line import edgewise
 from edgewise.config import load_scenario
 from edgewise.errors import RunError
 from edgewise.runtime.controller.plan import SCENARIO, prepare

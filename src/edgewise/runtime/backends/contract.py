@@ -1,8 +1,10 @@
 """What a lifecycle asks of a backend; `edgewise.testing.check_backend` checks it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from edgewise.model.topology import Resources
 from edgewise.runtime.store import Process
 
 What = TypeVar("What", contravariant=True)
@@ -46,6 +48,21 @@ class Answering:
     ready: bool | None
 
 
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """A node as whoever manages it says.
+
+    Attributes:
+        up: whether it takes and runs work.
+        has: what of it can be given to work.
+        others: what work that is none of this system's holds of that.
+    """
+
+    up: bool
+    has: Resources
+    others: Resources
+
+
 class ServingBackend(Backend[Process], Protocol):
     """A backend of processes that answer requests.
 
@@ -60,3 +77,6 @@ class ServingBackend(Backend[Process], Protocol):
             process: what was started, as its owner wants it.
             handle: of its start.
         """
+
+    def nodes(self) -> Mapping[str, NodeSeen]:
+        """Nodes by name, as they were last seen; empty where this system alone decides about its nodes."""

@@ -7,12 +7,12 @@ and started with the interpreter otherwise, which takes seconds. It may be pinne
 import contextlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from edgewise.errors import RunError
-from edgewise.runtime.backends.contract import Answering
+from edgewise.runtime.backends.contract import Answering, NodeSeen
 from edgewise.runtime.process.machine import Program, ThisMachine, handle_of
 from edgewise.runtime.process.places import log_file
 from edgewise.runtime.store import Process
@@ -52,3 +52,7 @@ class LocalBackend:
     def look(self, process: Process, handle: str) -> Answering:
         """See `ServingBackend`: it answers at the port that it was given; whether it is ready, it says."""
         return Answering(process.url, None if self.alive(handle) else False)
+
+    def nodes(self) -> Mapping[str, NodeSeen]:
+        """See `ServingBackend`: nodes of this machine are the system's alone."""
+        return {}

@@ -4,8 +4,9 @@ A handle means something to the backend that gave it alone. Processes of this ma
 the nursery, which has its lock here, and the controller, which the nursery forks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from edgewise.errors import RunError
 from edgewise.runtime.backends.contract import ServingBackend
@@ -13,11 +14,21 @@ from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.store import Process, Store
 
 BACKEND, THIS_MACHINE = "backend", "local"  # a setting of the store, and what it is where nothing was said
+KUBERNETES, CLUSTER = "kubernetes", "kubernetes"  # another; the setting that says where
 Fork = Callable[[Process], int]
 Make = Callable[[Path, Fork | None], ServingBackend]
-BACKENDS: dict[str, Make] = {
-    THIS_MACHINE: LocalBackend
-}  # of a state's folder and, in its controller, the nursery
+
+
+def _on_cluster(folder: Path, fork: Fork | None) -> ServingBackend:
+    from edgewise.runtime.backends.kubernetes.system import ClusterBackend  # of an extra
+
+    return ClusterBackend(folder, fork)
+
+
+BACKENDS: dict[str, Make] = {  # of a state's folder and, in its controller, the nursery
+    THIS_MACHINE: LocalBackend,
+    KUBERNETES: _on_cluster,
+}
 
 
 def maker(store: Store) -> Make:
@@ -35,15 +46,23 @@ def maker(store: Store) -> Make:
     return BACKENDS[name]
 
 
-def choose(store: Store, name: str) -> None:
+def choose(store: Store, name: str, cluster: Mapping[str, Any] | None = None) -> None:
     """Have a system run on a backend.
 
+    Args:
+        cluster: where, on Kubernetes.
     Raises:
         RunError: it runs on another one.
     """
     if not store.ended() and store.get(BACKEND, THIS_MACHINE) != name:
         raise RunError("--on: cannot change while the system runs; edgewise down, then up")
     store.put(BACKEND, name)
+    if cluster is not None:
+        if not store.ended() and store.get(CLUSTER) != cluster:
+            raise RunError(
+                "--on kubernetes: where cannot change while the system runs; edgewise down, then up"
+            )
+        store.put(CLUSTER, dict(cluster))
 
 
 def backend_of(store: Store) -> ServingBackend:

@@ -77,6 +77,7 @@ class Controller:
         self.store, self._folder = store, store.file.parent
         self.processes = Lifecycle(backend, GRACE_S)
         self.plane = plane = LivePlane(store)
+        plane.seen = backend.nodes
         self.faults = plane.faults
         self.jobs = LiveJobs(plane)
         self.replicas = Replicas(plane, self._gateways, self.processes.told)

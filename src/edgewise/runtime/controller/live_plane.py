@@ -8,7 +8,7 @@ them out.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from edgewise.model.grammar.scenario import BUDGETS_S
 from edgewise.model.pools import Orchestrated, decided_on
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
-from edgewise.model.topology import Resources
-from edgewise.model.work import variant_holds
+from edgewise.model.topology import Node, Resources
+from edgewise.model.work import INFERENCE, variant_holds
 from edgewise.runtime import clock
 from edgewise.runtime.apart import load
+from edgewise.runtime.backends.contract import NodeSeen
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.controller.rolling import SCENARIO
 from edgewise.runtime.store import SHADOWS, Running, Store
@@ -47,6 +48,7 @@ class LivePlane(Plane):
         carry_out: of each kind of command, who does it.
         replicas: the core that decides on them and knows these; none where there are no services.
         faults: of the policies that decide here.
+        seen: nodes as whoever manages them says, see `ServingBackend.nodes`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -55,6 +57,7 @@ class LivePlane(Plane):
         self.carry_out: dict[type, Callable[[Any, float], None]] = {}
         self.replicas: Callable[[], tuple[OrchestrateCore, list[ReplicaSeen]] | None] = lambda: None
         self.faults = Faults("controller")
+        self.seen: Callable[[], Mapping[str, NodeSeen]] = dict
         self._content = b""
         self._scenario: Scenario | None = None
         self._services: Services | None = None
@@ -117,7 +120,7 @@ class LivePlane(Plane):
 
     def report(self) -> list[dict[str, Any]]:
         """Who holds what of each node."""
-        down, ledger = self.store.nodes_down(), self.ledger
+        down, ledger = self._down(self.seen()), self.ledger
         found: list[dict[str, Any]] = []
         for node in self.scenario.topology.nodes:
             mine = [each for each in ledger.reservations if each.node == node.name]
@@ -138,7 +141,8 @@ class LivePlane(Plane):
         return found
 
     def _news(self) -> Iterator[PlaneEvent]:
-        ledger, down = self.ledger, self.store.nodes_down()
+        ledger, manager = self.ledger, self.seen()
+        down = self._down(manager)
         nodes = tuple(node for node in self.scenario.topology.nodes if node.name not in down)
         if ledger.there != nodes:
             yield NodesChanged(nodes)
@@ -146,6 +150,7 @@ class LivePlane(Plane):
         seen = {} if known is None else {each.replica: each for each in known[1]}
         mine = {name for name, each in seen.items() if each.node != NO_NODE}
         wanted = [each for each in _holds(self.scenario, self.store.processes()) if each.owner not in mine]
+        wanted += others(nodes, manager)
         if changed := tuple(each for each in wanted if ledger.needs(each.owner) != each):
             yield HoldsChanged(changed)
         if known is not None:
@@ -157,6 +162,24 @@ class LivePlane(Plane):
         gone = [each.owner for each in ledger.reservations if each.decision in ("", DECISION)]
         if gone := [owner for owner in gone if owner not in here]:
             yield HoldsChanged((), tuple(gone))
+
+    def _down(self, manager: Mapping[str, NodeSeen]) -> set[str]:
+        """Nodes that were failed here, or that whoever manages them says are down."""
+        return {*self.store.nodes_down(), *(name for name, node in manager.items() if not node.up)}
+
+
+def others(nodes: Iterable[Node], manager: Mapping[str, NodeSeen]) -> Iterator[Reservation]:
+    """What work of others holds of the nodes of a scenario, beyond what the scenario leaves to it.
+
+    A scenario may count on a part of a node alone.
+    """
+    for node in nodes:
+        if (seen := manager.get(node.name)) is None:
+            continue
+        amounts = zip(*(each.as_tuple() for each in (seen.others, seen.has, node.resources)), strict=True)
+        taken = [min(max(theirs - (has - ours), 0.0), ours) if has else 0.0 for theirs, has, ours in amounts]
+        if any(taken):
+            yield Reservation(f"others on {node.name}", node.name, Resources(*taken), INFERENCE)
 
 
 def _amounts(resources: Resources) -> dict[str, float]:

@@ -107,6 +107,7 @@ def prepare(
     emulation: Emulation = EMULATED,
     where: Listen = HERE,
     otlp: str | None = None,
+    cluster: Mapping[str, Any] | None = None,
     backend: str = THIS_MACHINE,
     on_namespaces: bool = False,
     switched: Mapping[str, str] = NONE,
@@ -129,6 +130,7 @@ def prepare(
             free ones where it says 0. Certificate and key are copied.
         otlp: address of a collector that traces go to; None for no traces.
         backend: of `backends.system.BACKENDS`.
+        cluster: where, on Kubernetes; see `backends.kubernetes.system.OnCluster`.
         on_namespaces: each site and node is a network namespace, joined as the scenario says, see
             `testbeds.spaces`; they are made here.
         switched: policies by decision that the controller switches afterwards, for what is shown.
@@ -153,13 +155,14 @@ def prepare(
     check_whole(folder / DATABASE)
     store = Store(folder / DATABASE)
     change = begin_change(store, superseding)
-    choose(store, backend)
+    choose(store, backend, cluster)
     spaces = _spaces(store, scenario, on_namespaces, rehearsed)
     cut = cut_graphs(given_scenario, folder)
     digest = _write(scenario, store)
     kinds = {
         name: _settings(variant, model_file(variant, models, folder), emulation)
         | {"otlp": otlp, "cut": cut.get(name)}
+        | ({"needs": asdict(variant.resources)} if cluster is not None else {})
         for name in dict.fromkeys(world.variant_names)
         if (variant := scenario.catalog.variant(name))
     }

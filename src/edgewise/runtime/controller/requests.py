@@ -26,6 +26,7 @@ from msgspec import UNSET
 
 from edgewise.errors import EdgewiseError, ProtocolError, ScenarioError
 from edgewise.runtime import clock, http
+from edgewise.runtime.backends.system import BACKEND, THIS_MACHINE
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
@@ -122,6 +123,8 @@ def about_work(jobs: LiveJobs, pipelines: LivePipelines, request: http.HttpReque
     Raises:
         ProtocolError: it cannot be done; says why.
     """
+    if request.method == "POST" and jobs.store.get(BACKEND, THIS_MACHINE) != THIS_MACHINE:
+        raise ProtocolError("jobs and pipelines do not run on Kubernetes yet", status=409)
     match request.method, request.parts[2:]:
         case "GET", ["jobs"]:
             return http.as_json([JobKept(**job.row()) for job in jobs.book.listed()])

@@ -25,7 +25,6 @@ from edgewise.errors import PolicyError
 from edgewise.model.pools import pool_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
-from edgewise.model.topology import CPU, Profile
 from edgewise.runtime import clock, disk, http
 from edgewise.runtime.apart import load
 from edgewise.runtime.controller import jobs
@@ -41,16 +40,13 @@ from edgewise.runtime.gateway.writing import Writing
 from edgewise.runtime.process.compiling import try_out_here
 from edgewise.runtime.process.places import place_file
 from edgewise.runtime.process.serving import Listen, run, run_gateway, run_trial, run_worker
+from edgewise.runtime.process.working import worker_of
 from edgewise.runtime.store import SHADOWS, Process, Store, from_fields, tls_files
 from edgewise.runtime.store.steady import SteadyStore
 from edgewise.runtime.testbeds.spaces import enter
 from edgewise.runtime.watch.collector import tracing_to
 from edgewise.runtime.watch.logs import SaidOnce, last_words, log_json
 from edgewise.runtime.watch.metrics import ServiceMetrics
-from edgewise.runtime.worker.batching import Line
-from edgewise.runtime.worker.onnx_model import OnnxModel, SlowModel
-from edgewise.runtime.worker.pieces import PieceWorker, read_split
-from edgewise.runtime.worker.worker import LiveWorker, Reservations
 
 log = logging.getLogger("edgewise.process")
 QUERY_WAIT_S = 0.02  # of a gateway for another program that holds the store: its queries wait, too
@@ -102,7 +98,7 @@ def main(folder: Path, process: Process) -> None:
         host = process.settings.get("host", http.LOCALHOST)
         where = Listen(host, process.port, token=store.secret("parts"), operators=(store.secret("operator"),))
         store.close()
-        run(run_worker(_worker(process), where))
+        run(run_worker(worker_of(process), where))
         place.close()
         return
     tell_once(log.warning)
@@ -127,32 +123,6 @@ def take_place(folder: Path, port: int) -> IO[str]:
             time.sleep(0.005)
     os.pwrite(place.fileno(), f"{os.getpid():<16}".encode(), 0)  # needs no room where one was there before
     return place
-
-
-def _worker(process: Process) -> LiveWorker | PieceWorker:
-    settings = process.settings
-    file, profile = Path(settings["file"]), settings["profile"]
-    where = settings["model"], file, file.parent
-    providers = tuple(settings.get("providers", (CPU,)))  # a state of 0.1 does not say
-    model = (
-        SlowModel(*where, Profile(**profile), settings["seed"], settings["entity"], providers)
-        if profile
-        else OnnxModel(*where, providers=providers)
-    )
-    line = Line() if settings["split"] else None
-    worker = LiveWorker(
-        model,
-        max_batch=settings["max_batch"],
-        batch_timeout_s=settings["batch_timeout_s"],
-        reservations=Reservations(settings["capacity_qps"]),
-        by_deadline=process.kind == "replica",
-        tracing=tracing_to(settings.get("otlp"), process.name),
-        line=line,
-    )
-    model.rehearse()
-    if line is None:
-        return worker
-    return PieceWorker(worker, file.parent, read_split(file.parent).parts, line)
 
 
 async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:

@@ -1,0 +1,238 @@
+"""Starts, watches and ends workers on a cluster; a handle is the name of one start's Deployment.
+
+No method waits: what is asked is carried out by a thread, again and again while the API server is away, and
+what is there is what the watches last saw. A start that was done and not written down, as its controller was
+killed in between, is found by its port when another takes its place, and ended, as on one machine.
+"""
+
+import logging
+import queue
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from lightkube import ApiError, Client, codecs
+from lightkube.resources.apps_v1 import Deployment
+from lightkube.resources.core_v1 import Pod
+from lightkube.types import CascadeType
+
+from edgewise.errors import RunError
+from edgewise.runtime.backends.contract import Answering, NodeSeen
+from edgewise.runtime.backends.kubernetes.manifest import (
+    Place,
+    Pods,
+    deployment,
+    sha256_of,
+    start_name,
+)
+from edgewise.runtime.backends.kubernetes.seen import DeploymentSeen, deployment_seen, deployments, pods
+from edgewise.runtime.store import Process
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+GONE, THERE, REFUSED = 404, 409, (400, 401, 403, 404, 422)  # what an API server says
+
+log = logging.getLogger("edgewise.kubernetes")
+
+
+class KubernetesBackend:
+    """Workers as Deployments of a namespace.
+
+    Args:
+        client: of the API server, in the namespace.
+        pods: what all pods have in common.
+        place: node of a process, and what it holds there.
+        give: has pods get a model, and says its SHA-256.
+        watching: False: what is there is seen once, and what is asked is done before a method returns; for
+            whoever asks a few things about a system that another one keeps.
+
+    Raises:
+        RunError: the API server does not answer, or refuses.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        pods_: Pods,
+        place: Callable[[Process], Place],
+        give: Callable[[Path], str] = sha256_of,
+        watching: bool = True,
+    ) -> None:
+        self.pods, self._client, self._place, self._give = pods_, client, place, give
+        self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._coming: dict[str, int | None] = {}  # starts that no watch has shown yet: version, once there
+        self._making: str | None = None  # the start that the API server is asked for now
+        self._ending: set[tuple[str, bool]] = set()  # asked and not carried out
+        self._deployments = deployments(client, pods_.system, self._settle)
+        self._pods = pods(client, pods_.system, lambda: None)
+        self.calls = 0  # to the API server, beside those of the watches
+        for watch in (self._deployments, self._pods):
+            watch.begin(watching)
+        self._ask = self._asked.put if watching else _at_once
+        if watching:
+            threading.Thread(target=self._carry_out, name="kubernetes", daemon=True).start()
+
+    def start(self, process: Process) -> str:
+        """See `Backend`."""
+        try:
+            sha256 = self._give(Path(process.settings["file"]))
+        except OSError as error:
+            raise RunError(f"{process.name}: its model cannot be read: {error}") from error
+        start = uuid.uuid4().hex[:10]
+        handle, made = (
+            start_name(process, start),
+            deployment(process, start, sha256, self.pods, self._place(process)),
+        )
+        with self._lock:
+            self._coming[handle] = None
+        self._ask(lambda: self._create(process, handle, made))
+        return handle
+
+    def alive(self, handle: str) -> bool:
+        """See `Backend`: as long as its Deployment, or a pod of it, is there."""
+        with self._lock:
+            if handle in self._coming:
+                return True
+        start = _start_of(handle)
+        there = self._there(handle)
+        return there is not None or any(pod.start == start for pod in self._pods.rows.values())
+
+    def stop(self, handle: str, force: bool = False) -> None:
+        """See `Backend`."""
+        with self._lock:
+            if handle != self._making:
+                self._forget(handle)
+            if (handle, force) in self._ending:
+                return
+            self._ending.add((handle, force))
+        self._ask(lambda: self._delete(handle, force))
+
+    def look(self, process: Process, handle: str) -> Answering:
+        """See `ServingBackend`: at its pod; ready once Kubernetes has seen that it is."""
+        start, there = _start_of(handle), self._there(handle)
+        mine = [pod for pod in self._pods.rows.values() if pod.start == start and pod.address]
+        pod = max(mine, key=lambda each: (each.ready, not each.ends, each.version), default=None)
+        if pod is None:
+            return Answering(process.url, False)
+        ready = pod.ready and not pod.ends and there is not None and not there.ends
+        address = f"[{pod.address}]" if ":" in str(pod.address) else pod.address
+        return Answering(f"http://{address}:{process.port}", ready)
+
+    def node_of(self, handle: str) -> str | None:
+        """Where Kubernetes has put it; None: nowhere yet."""
+        start = _start_of(handle)
+        return next((pod.node for pod in self._pods.rows.values() if pod.start == start), None)
+
+    def nodes(self) -> Mapping[str, NodeSeen]:
+        """See `ServingBackend`: who keeps a system watches them beside this."""
+        return {}
+
+    def close(self) -> None:
+        """Ask and watch no longer; what runs goes on."""
+        self._asked.put(None)
+        for watch in (self._deployments, self._pods):
+            watch.close()
+
+    def _key(self, handle: str) -> str:
+        return f"{self._client.namespace}/{handle}"
+
+    def _there(self, handle: str) -> DeploymentSeen | None:
+        return self._deployments.rows.get(self._key(handle))
+
+    def _forget(self, handle: str) -> None:
+        """A start that was not made yet is not made any more."""
+        if self._coming.get(handle, 0) is None:
+            del self._coming[handle]
+
+    def _settle(self) -> None:
+        """Starts that a watch has shown, or that were there and are gone, are coming no longer."""
+        seen, version = self._deployments.rows, self._deployments.version
+        with self._lock:
+            for handle, made in list(self._coming.items()):
+                if self._key(handle) in seen or (made is not None and made <= version):
+                    del self._coming[handle]
+
+    def _carry_out(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while (do := self._asked.get()) is not None:
+            try:
+                do()
+                pause_s = FIRST_PAUSE_S
+            except Exception as error:  # the API server is away, or busy: asked again, in turn
+                log.warning("asked again", extra={"why": str(error)[:200]})
+                self._asked.put(do)
+                threading.Event().wait(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _create(self, process: Process, handle: str, made: dict[str, Any]) -> None:
+        with self._lock:
+            if handle not in self._coming:  # ended before it began
+                return
+            self._making = handle
+        try:
+            self._end_lost(process, handle)
+            version = self._created(process, handle, made)
+        finally:
+            with self._lock:
+                self._making = None
+        with self._lock:
+            if version is None:
+                self._coming.pop(handle, None)
+            elif handle in self._coming:
+                self._coming[handle] = version
+        self._settle()
+
+    def _created(self, process: Process, handle: str, made: dict[str, Any]) -> int | None:
+        """Version of a Deployment that is there now; None where there will be none."""
+        self.calls += 1
+        try:
+            return deployment_seen(self._client.create(codecs.from_dict(made))).version
+        except ApiError as error:
+            if error.status.code == THERE:  # asked once more, since no answer came
+                return deployment_seen(self._client.get(Deployment, handle)).version
+            if error.status.code in REFUSED:
+                log.error("refused", extra={"who": process.name, "why": error.status.message})
+                return None
+            raise
+
+    def _end_lost(self, process: Process, handle: str) -> None:
+        """End a start with this one's port: nobody knows it, or this process would not be started."""
+        for other in self._deployments.rows.values():
+            same = (other.process, other.port) == (process.name, str(process.port))
+            if same and other.name != handle and not other.ends:
+                log.warning("lost start ended", extra={"who": process.name, "handle": other.name})
+                self._delete(other.name, force=True)
+
+    def _delete(self, handle: str, force: bool) -> None:
+        with self._lock:
+            self._forget(handle)  # its start may be asked for again
+        self._remove(Deployment, handle, CascadeType.FOREGROUND)  # no pod is made in its place
+        if force:
+            for pod in [pod for pod in self._pods.rows.values() if pod.start == _start_of(handle)]:
+                self._remove(Pod, pod.name, None, grace_period=0)
+        with self._lock:
+            self._ending.discard((handle, force))
+
+    def _remove(
+        self, kind: Any, name: str, cascade: CascadeType | None, grace_period: int | None = None
+    ) -> None:
+        self.calls += 1
+        try:
+            self._client.delete(kind, name, cascade=cascade, grace_period=grace_period)
+        except ApiError as error:
+            if error.status.code != GONE:
+                raise
+
+
+def _at_once(do: Callable[[], None]) -> None:
+    try:
+        do()
+    except Exception as error:  # whatever a connection can do
+        raise RunError(f"kubernetes: the API server does not do what was asked: {error}") from error
+
+
+def _start_of(handle: str) -> str:
+    """The label of a start, from the name of its Deployment."""
+    return handle.rpartition("-")[2]

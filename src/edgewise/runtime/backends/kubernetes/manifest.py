@@ -1,0 +1,156 @@
+"""A worker as users of Kubernetes know it: a Deployment of one pod.
+
+The pod runs `edgewise pod` as nobody, on a root that it cannot write, under Pod Security `restricted`. What
+it is to be stands in its environment, tokens in a Secret, and its model comes by SHA-256 into a folder of its
+own before it answers. Kubernetes asks whether it is ready, ends what hangs, and starts anew what died.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from edgewise.runtime.process.pod import MODELS_FOLDER, MODELS_URL, PROCESS, TOKENS
+from edgewise.runtime.store import Process
+
+SYSTEM, START, PORT = "edgewise/system", "edgewise/start", "edgewise/port"  # labels
+NAME = "edgewise/process"  # an annotation: labels hold fewer letters
+NAME_LETTERS = 40  # of a process's name in that of its Deployment, of 63
+PROBE_S, STARTS_WITHIN_S = 1, 300
+TURNED_AWAY_S = 1  # from being told to its end: gateways hear in the meantime that it goes
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """What all pods of a system have in common.
+
+    Attributes:
+        system: its name; all of its objects have it as a label.
+        image: of edgewise.
+        models: URL where pods get a model by its SHA-256; `/` and the digest follow.
+        secret: that holds the tokens `parts` and `operator`.
+        pull: when the image is pulled, as Kubernetes has it.
+        patience_s: from being told to end to being killed.
+        priority: class of their priority, where the cluster has one for them.
+    """
+
+    system: str
+    image: str
+    models: str
+    secret: str = "edgewise-tokens"
+    pull: str = "IfNotPresent"
+    patience_s: int = 30
+    priority: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pod belongs, and what it holds there; node None: wherever the scheduler finds room."""
+
+    node: str | None
+    cpu_cores: float
+    memory_bytes: float
+
+
+def start_name(process: Process, start: str) -> str:
+    """Name of the Deployment of one start of a process, which no other start has."""
+    plain = re.sub(r"[^a-z0-9]+", "-", process.name.lower()).strip("-")[:NAME_LETTERS].strip("-")
+    return f"{plain or 'process'}-{start}"
+
+
+def deployment(process: Process, start: str, sha256: str, pods: Pods, place: Place) -> dict[str, Any]:
+    """The Deployment of one start of a worker.
+
+    Args:
+        start: letters and digits that no other start has.
+        sha256: of its model.
+    """
+    labels = {
+        "app.kubernetes.io/name": "edgewise", "app.kubernetes.io/component": process.kind,
+        SYSTEM: pods.system, START: start, PORT: str(process.port),
+    }  # fmt: skip
+    named = {NAME: process.name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": start_name(process, start), "labels": labels, "annotations": named},
+        "spec": {
+            "replicas": 1,
+            "revisionHistoryLimit": 0,
+            "strategy": {"type": "Recreate"},  # another start is another Deployment
+            "selector": {"matchLabels": {START: start}},
+            "template": {
+                "metadata": {"labels": labels, "annotations": named},
+                "spec": _pod(process, sha256, pods, place),
+            },
+        },
+    }
+
+
+def _pod(process: Process, sha256: str, pods: Pods, place: Place) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": pods.patience_s,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [_container(process, sha256, pods, place)],
+        "volumes": [
+            {"name": "tokens", "secret": {"secretName": pods.secret, "defaultMode": 0o444}},
+            {"name": "models", "emptyDir": {}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+    if pods.priority is not None:
+        spec["priorityClassName"] = pods.priority
+    if place.node is not None:
+        here = {"key": "metadata.name", "operator": "In", "values": [place.node]}
+        terms = {"nodeSelectorTerms": [{"matchFields": [here]}]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return spec
+
+
+def _container(process: Process, sha256: str, pods: Pods, place: Place) -> dict[str, Any]:
+    told = asdict(replace(process, settings=process.settings | {"file": sha256}, cores=(), address=None))
+
+    def probe(path: str, **more: int) -> dict[str, Any]:
+        return {"httpGet": {"path": path, "port": process.port}, "periodSeconds": PROBE_S} | more
+
+    holds = {"cpu": f"{round(1e3 * place.cpu_cores)}m", "memory": str(round(place.memory_bytes))}
+    return {
+        "name": process.kind,
+        "image": pods.image,
+        "imagePullPolicy": pods.pull,
+        "args": ["pod"],
+        "env": [
+            {"name": PROCESS, "value": json.dumps(told, sort_keys=True)},
+            {"name": MODELS_URL, "value": pods.models},
+        ],
+        "ports": [{"containerPort": process.port}],
+        "resources": {"requests": holds, "limits": {"memory": holds["memory"]}},
+        "startupProbe": probe("/v2/health/ready", failureThreshold=STARTS_WITHIN_S),
+        "readinessProbe": probe("/v2/health/ready", failureThreshold=2),
+        "livenessProbe": probe("/v2/health/live", failureThreshold=10, timeoutSeconds=2),
+        "lifecycle": {"preStop": {"sleep": {"seconds": TURNED_AWAY_S}}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "tokens", "mountPath": TOKENS, "readOnly": True},
+            {"name": "models", "mountPath": MODELS_FOLDER},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+
+
+def sha256_of(model: Path) -> str:
+    """Name under which pods ask for a model.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with model.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

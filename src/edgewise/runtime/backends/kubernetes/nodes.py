@@ -1,0 +1,125 @@
+"""What a cluster's nodes have, and what pods of others ask of them: the scheduler's own sums, by watch.
+
+A node's room is taken by the *requests* of its pods, whoever made them, until they have ended. All nodes and
+all pods of the cluster are watched for that, and projected to a few numbers each.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lightkube import ALL_NS, Client
+from lightkube.resources.core_v1 import Node, Pod
+
+from edgewise.model.topology import Resources
+from edgewise.runtime.backends.contract import NodeSeen
+from edgewise.runtime.backends.kubernetes.manifest import SYSTEM
+from edgewise.runtime.backends.kubernetes.seen import Watched
+
+ENDED = ("Succeeded", "Failed")
+UNITS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
+    f"{unit}i": 2.0 ** (10 * power) for power, unit in enumerate("KMGT", 1)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PodAsks:
+    """What is kept of a pod: its node, of which system of ours it is, and what it asks for."""
+
+    node: str | None
+    system: str | None
+    asks: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHas:
+    """What is kept of a node: whether it is ready, and what pods may have of it."""
+
+    ready: bool
+    has: tuple[float, float]
+
+
+class ClusterNodes:
+    """The nodes of a cluster and what pods of others than `system` ask of them.
+
+    Raises:
+        RunError: the API server does not answer, or refuses.
+    """
+
+    def __init__(self, client: Client, system: str) -> None:
+        self.system = system
+        self._nodes = Watched(client, Node, {}, node_has, lambda: None)
+        self._pods = Watched(client, Pod, {}, pod_asks, lambda: None, ALL_NS)
+        for watch in (self._nodes, self._pods):
+            watch.begin(watching=True)
+
+    def seen(self) -> dict[str, NodeSeen]:
+        """Every node as it was last seen, by name."""
+        others: dict[str, list[float]] = {}
+        for pod in self._pods.rows.values():
+            if pod.node is not None and pod.system != self.system:
+                sums = others.setdefault(pod.node, [0.0, 0.0])
+                sums[:] = (a + b for a, b in zip(sums, pod.asks, strict=True))
+        return {
+            name: NodeSeen(node.ready, Resources(*node.has), Resources(*others.get(name, (0.0, 0.0))))
+            for name, node in self._nodes.rows.items()
+        }
+
+    def close(self) -> None:
+        """Watch no longer."""
+        for watch in (self._nodes, self._pods):
+            watch.close()
+
+
+def node_has(node: Any) -> NodeHas:
+    """What is kept of a node."""
+    conditions = (node.status and node.status.conditions) or ()
+    ready = any(each.type == "Ready" and each.status == "True" for each in conditions)
+    return NodeHas(ready, amounts(node.status and node.status.allocatable))
+
+
+def pod_asks(pod: Any) -> PodAsks:
+    """What is kept of a pod; one that has ended asks for nothing.
+
+    What starts it up runs before its containers, one after another, and needs room then; what starts it up
+    and stays is a container more (Kubernetes' sidecars).
+    """
+    system = (pod.metadata.labels or {}).get(SYSTEM)
+    if pod.status is not None and pod.status.phase in ENDED:
+        return PodAsks(None, system, (0.0, 0.0))
+    stays, first = [0.0, 0.0], [0.0, 0.0]
+    for each in pod.spec.initContainers or ():
+        asks = _asks(each)
+        if each.restartPolicy == "Always":
+            stays = _plus(stays, asks)
+            first = _most(first, stays)
+        else:
+            first = _most(first, _plus(stays, asks))
+    for each in pod.spec.containers:
+        stays = _plus(stays, _asks(each))
+    cores, memory_bytes = _plus(_most(first, stays), amounts(pod.spec.overhead))
+    return PodAsks(pod.spec.nodeName, system, (cores, memory_bytes))
+
+
+def amounts(of: Mapping[str, str] | None) -> tuple[float, float]:
+    """Cores and bytes of memory, as Kubernetes writes them."""
+    known = of or {}
+    return quantity(known.get("cpu", "0")), quantity(known.get("memory", "0"))
+
+
+def quantity(text: str) -> float:
+    """A number as Kubernetes writes it: 250m, 2, 16Gi, 500M."""
+    unit = text.lstrip("0123456789.+-")
+    return float(text[: len(text) - len(unit)]) * (UNITS[unit] if unit else 1.0)
+
+
+def _asks(container: Any) -> tuple[float, float]:
+    return amounts(container.resources and container.resources.requests)
+
+
+def _plus(one: Iterable[float], other: Iterable[float]) -> list[float]:
+    return [a + b for a, b in zip(one, other, strict=True)]
+
+
+def _most(one: Iterable[float], other: Iterable[float]) -> list[float]:
+    return [max(a, b) for a, b in zip(one, other, strict=True)]

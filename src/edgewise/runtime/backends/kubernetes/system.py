@@ -1,0 +1,190 @@
+"""A live system on a cluster: workers and replicas are Deployments there, all else runs here."""
+
+import uuid
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lightkube import ApiError, Client
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import Namespace, Node, Secret
+
+from edgewise.errors import RunError, ScenarioError
+from edgewise.model.topology import Topology
+from edgewise.runtime.backends.contract import Answering, NodeSeen
+from edgewise.runtime.backends.kubernetes.backend import GONE, KubernetesBackend
+from edgewise.runtime.backends.kubernetes.manifest import SYSTEM, Place, Pods, sha256_of
+from edgewise.runtime.backends.kubernetes.models import ModelServer
+from edgewise.runtime.backends.kubernetes.nodes import ClusterNodes, node_has
+from edgewise.runtime.backends.kubernetes.seen import client_of
+from edgewise.runtime.backends.local import LocalBackend
+from edgewise.runtime.backends.system import CLUSTER, Fork
+from edgewise.runtime.http.ports import free_port
+from edgewise.runtime.store import DATABASE, Process, Store
+
+THERE = "deployment/"  # before the names of Deployments: other handles are of this machine
+PRIVATE = ("parts", "operator")
+
+
+@dataclass(frozen=True, slots=True)
+class OnCluster:
+    """Where a system runs; kept in its store.
+
+    Attributes:
+        kubeconfig: file, or None for what the environment says.
+        namespace, image: of its pods.
+        address: of this machine, as pods reach it.
+        pull: when the image is pulled, as Kubernetes has it.
+        system: tells its objects from those of others in the namespace.
+        port: where it gives models.
+    """
+
+    kubeconfig: str | None
+    namespace: str
+    image: str
+    address: str
+    pull: str = "IfNotPresent"
+    system: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    port: int = field(default_factory=free_port)
+
+    @property
+    def secret(self) -> str:
+        """Name of the Secret with its tokens."""
+        return f"edgewise-tokens-{self.system}"
+
+    def client(self) -> Client:
+        """Who speaks to the API server."""
+        return client_of(Path(self.kubeconfig) if self.kubeconfig else None, self.namespace)
+
+
+def settings_of(wanted: OnCluster, folder: Path) -> dict[str, Any]:
+    """What the store keeps; the system's name and port stay where it ran on a cluster before."""
+    if (folder / DATABASE).is_file():
+        with closing(Store.readable(folder / DATABASE)) as store:
+            before = store.get(CLUSTER)
+        if before is not None:
+            wanted = replace(wanted, system=before["system"], port=before["port"])
+    return asdict(wanted)
+
+
+def check(wanted: OnCluster, topology: Topology) -> None:
+    """See that a cluster has the nodes of a scenario, as large, and that pods can get models here.
+
+    Raises:
+        RunError: the API server does not say, or nothing can listen at the address.
+        ScenarioError: a node is missing, or smaller.
+    """
+    ModelServer(wanted.address, 0, "").close()
+    try:
+        client = wanted.client()
+        nodes: list[Any] = list(client.list(Node))
+        there = {str(each.metadata.name): node_has(each).has for each in nodes}
+    except Exception as error:  # whatever a connection can do
+        raise RunError(f"kubernetes: the API server does not list nodes: {error}") from error
+    _check_namespace(client, wanted.namespace)
+    for node in topology.nodes:
+        if node.name not in there:
+            known = ", ".join(sorted(there)) or "none"
+            raise ScenarioError(f"nodes: the cluster has no {node.name!r}; it has {known}")
+        for what, has in zip(("cpu_cores", "memory_bytes"), there[node.name], strict=True):
+            if (wants := getattr(node.resources, what)) > has:
+                raise ScenarioError(
+                    f"nodes: {node.name!r} has {what}: {wants:g}, and {has:g} are allocatable on the cluster"
+                )
+
+
+def _check_namespace(client: Client, name: str) -> None:
+    try:
+        client.get(Namespace, name)
+    except ApiError as error:  # who may not ask hears from what is written there
+        if error.status.code == GONE:
+            raise RunError(f"--namespace {name}: is not there; kubectl create namespace {name}") from error
+
+
+class ClusterBackend:
+    """Gateways of this machine, workers and replicas on a cluster.
+
+    Args:
+        folder: state of the system.
+        fork: starts processes here, in its controller; None: who asks only looks, and ends.
+    Raises:
+        RunError: the API server does not answer, or refuses.
+    """
+
+    def __init__(self, folder: Path, fork: Fork | None) -> None:
+        with closing(Store.readable(folder / DATABASE)) as store:
+            self.where = where = OnCluster(**store.get(CLUSTER))
+            tokens = {whose: store.secret(whose) for whose in PRIVATE} if fork is not None else {}
+        self.here, client = LocalBackend(folder, fork), where.client()
+        self.models: ModelServer | None = None
+        if fork is not None:
+            _keep_secret(client, where, tokens)
+            self.models = ModelServer(where.address, where.port, tokens["parts"])
+        pods = Pods(
+            where.system, where.image, f"http://{where.address}:{where.port}", where.secret, where.pull
+        )
+        self._nodes = ClusterNodes(client, where.system) if fork is not None else None
+        give = self.models.add if self.models is not None else sha256_of
+        self.there = KubernetesBackend(client, pods, _place, give, watching=fork is not None)
+
+    def start(self, process: Process) -> str:
+        """See `Backend`."""
+        if process.kind == "gateway":
+            return self.here.start(process)
+        return THERE + self.there.start(process)
+
+    def alive(self, handle: str) -> bool:
+        """See `Backend`."""
+        if handle.startswith(THERE):
+            return self.there.alive(handle.removeprefix(THERE))
+        return self.here.alive(handle)
+
+    def stop(self, handle: str, force: bool = False) -> None:
+        """See `Backend`."""
+        if handle.startswith(THERE):
+            self.there.stop(handle.removeprefix(THERE), force)
+        else:
+            self.here.stop(handle, force)
+
+    def look(self, process: Process, handle: str) -> Answering:
+        """See `ServingBackend`."""
+        if handle.startswith(THERE):
+            return self.there.look(process, handle.removeprefix(THERE))
+        return self.here.look(process, handle)
+
+    def nodes(self) -> Mapping[str, NodeSeen]:
+        """See `ServingBackend`."""
+        return {} if self._nodes is None else self._nodes.seen()
+
+
+def _place(process: Process) -> Place:
+    needs = process.settings["needs"]
+    return Place(process.settings["node"], needs["cpu_cores"], needs["memory_bytes"])
+
+
+def _keep_secret(client: Client, where: OnCluster, tokens: Mapping[str, str]) -> None:
+    """Have pods see the tokens of the system.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    meta = ObjectMeta(name=where.secret, namespace=where.namespace, labels={SYSTEM: where.system})
+    try:
+        client.apply(Secret(metadata=meta, stringData=dict(tokens)), force=True)
+    except Exception as error:  # whatever a connection can do
+        raise RunError(f"kubernetes: secret {where.secret} cannot be written: {error}") from error
+
+
+def remove(folder: Path) -> list[str]:
+    """Remove what a system that has ended left on its cluster; the names of Secrets."""
+    with closing(Store.readable(folder / DATABASE)) as store:
+        where = OnCluster(**store.get(CLUSTER))
+    try:
+        where.client().delete(Secret, where.secret)
+    except ApiError as error:
+        if error.status.code != GONE:
+            raise RunError(f"kubernetes: secret {where.secret} stays: {error}") from error
+        return []
+    return [where.secret]

@@ -1,0 +1,91 @@
+"""A worker in a pod: what it is to be stands in its environment, its model is fetched by SHA-256."""
+
+import hashlib
+import json
+import logging
+import os
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from edgewise.errors import RunError
+from edgewise.runtime import clock, disk
+from edgewise.runtime.store.processes import Process, from_fields
+from edgewise.runtime.watch.logs import log_json
+
+PROCESS, MODELS_URL = "EDGEWISE_PROCESS", "EDGEWISE_MODELS"  # of the environment
+TOKENS, MODELS_FOLDER = "/etc/edgewise/tokens", "/var/lib/edgewise/models"
+PAUSE_S, PATIENCE_S = 0.5, 240.0  # who has the models may come later
+ASK_S, CHUNK_BYTES = 60.0, 2**20
+
+log = logging.getLogger("edgewise.pod")
+
+
+def main(
+    environment: Mapping[str, str] = os.environ,
+    tokens: Path = Path(TOKENS),
+    models: Path = Path(MODELS_FOLDER),
+) -> None:
+    """Be the worker that the environment names, until told to end.
+
+    Raises:
+        RunError: the environment names none, or its model cannot be had.
+    """
+    process, url = _told(environment)
+    parts, operator = ((tokens / name).read_text(encoding="utf-8").strip() for name in ("parts", "operator"))
+    log_json()
+    sha256 = process.settings["file"]
+    file = fetched(url, sha256, models / f"{sha256}.onnx", parts)
+    process = replace(process, settings=process.settings | {"file": str(file)})
+    from edgewise.runtime.process.serving import Listen, run, run_worker
+    from edgewise.runtime.process.working import worker_of
+
+    where = Listen("0.0.0.0", process.port, token=parts, operators=(operator,))
+    run(run_worker(worker_of(process), where))
+
+
+def _told(environment: Mapping[str, str]) -> tuple[Process, str]:
+    missing = [name for name in (PROCESS, MODELS_URL) if not environment.get(name)]
+    if missing:
+        raise RunError(f"edgewise pod: {' and '.join(missing)} not set; the controller sets it in pods")
+    process = from_fields(json.loads(environment[PROCESS]))
+    if process.settings["split"]:
+        raise RunError(f"{process.name}: a split model does not run in a pod yet")
+    return process, environment[MODELS_URL]
+
+
+def fetched(url: str, sha256: str, file: Path, token: str, patience_s: float = PATIENCE_S) -> Path:
+    """A model by its SHA-256, from whoever has it; it is asked again while it does not answer.
+
+    Raises:
+        RunError: there is none of that digest, or what comes is another one.
+    """
+    until_s = clock.monotonic_s() + patience_s
+    while True:
+        try:
+            found = _taken(
+                urllib.request.Request(f"{url}/{sha256}", headers={"Authorization": f"Bearer {token}"}), file
+            )
+            break
+        except OSError as error:  # of the network, and what HTTP says
+            if clock.monotonic_s() > until_s:
+                raise RunError(f"model {sha256}: {url}: {error}") from error
+            log.warning("no model yet", extra={"sha256": sha256, "url": url, "why": str(error)})
+            time.sleep(PAUSE_S)
+    if found != sha256:
+        disk.remove(file)
+        raise RunError(f"model {sha256}: {url} gives another one, {found}")
+    return file
+
+
+def _taken(request: urllib.request.Request, file: Path) -> str:
+    """Write what comes to a file, whole; its SHA-256."""
+    digest, part = hashlib.sha256(), file.with_name(f"{file.name}.part")
+    with urllib.request.urlopen(request, timeout=ASK_S) as answer, disk.open_file(part, "wb") as written:
+        while content := answer.read(CHUNK_BYTES):
+            digest.update(content)
+            written.write(content)
+    disk.move(part, file)
+    return digest.hexdigest()
