@@ -5,10 +5,10 @@ import csv
 import time
 
 import pytest
-from command_line import edgewise
 from running_system import open_stream, started
 from test_live_services import request
 
+from command_line import edgewise
 from edgewise.config import load_scenario
 from edgewise.runtime.clients.reaching import ask, operator
 from edgewise.runtime.watch.faults import INSTEAD

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 import yaml
-from command_line import edgewise
 from running_system import infer_until, open_stream, small_scenario, started
 
+from command_line import edgewise
 from edgewise.config import dump_scenario
 from edgewise.model.parsing import parse_scenario
 from edgewise.runtime.controller.nursery import is_running

@@ -10,9 +10,9 @@ import sys
 from contextlib import closing, contextmanager
 
 import pytest
-from command_line import edgewise
 from running_system import System, infer, infer_until, open_stream, small_scenario
 
+from command_line import edgewise
 from edgewise.config import dump_scenario
 from edgewise.runtime import http
 from edgewise.runtime.clients.reaching import operator

@@ -9,9 +9,9 @@ import sys
 from dataclasses import replace
 
 import pytest
-from command_line import edgewise
 from rich.console import Console
 
+from command_line import edgewise
 from edgewise.errors import EdgewiseError
 from edgewise.runtime.protocol.messages import InferRequest
 from edgewise.runtime.watch.metrics import CpuTotals, Watched, waited_share, watched

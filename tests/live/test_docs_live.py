@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command_line import edgewise
 from test_all_work import CHANGES
 from test_damaged_store import DAMAGES
 from test_tracing import Collector
 
+from command_line import edgewise
 from docs_commands import RECORDED, ROOT, blocks, needs_a_system
 from edgewise.config import dump_scenario, load_scenario
 from edgewise.runtime.controller.plan import DATABASE

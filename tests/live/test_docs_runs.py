@@ -11,10 +11,10 @@ from importlib.util import find_spec
 
 import onnx
 import pytest
-from command_line import edgewise
 from test_docs_live import LONG_S, commands_of, system
 
 from bench import split_live
+from command_line import edgewise
 from docs_commands import ROOT
 from edgewise.runtime.testbeds import kernel
 from edgewise.runtime.testbeds.spaces import left_behind

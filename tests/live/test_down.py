@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from command_line import edgewise
 from running_system import System, small_scenario
 
+from command_line import edgewise
 from edgewise.cli import waiting
 from edgewise.config import dump_scenario
 from edgewise.runtime import http

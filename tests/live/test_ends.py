@@ -9,9 +9,9 @@ import time
 from contextlib import suppress
 
 import pytest
-from command_line import edgewise
 from running_system import System, infer, open_stream, small_scenario, started
 
+from command_line import edgewise
 from edgewise.cli.waiting import Waiting
 from edgewise.errors import RunError
 from edgewise.runtime.controller.nursery import Nursery

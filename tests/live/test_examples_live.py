@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from command_line import edgewise
 from test_docs_live import LONG_S, system
 
+from command_line import edgewise
 from docs_commands import ROOT, needs_a_system, shell_of
 
 pytestmark = pytest.mark.live

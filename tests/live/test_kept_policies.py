@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import edgewise
 from running_system import small_scenario
 
+from command_line import edgewise
 from edgewise.config import dump_scenario
 from edgewise.runtime.clients.reaching import ask, client_to, operator
 from edgewise.runtime.controller.plan import DATABASE, prepare

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import edgewise
 from running_system import started
 
+from command_line import edgewise
 from edgewise.config import load_scenario
 from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.clients.reaching import ask

@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from command_line import edgewise
 from running_system import small_scenario
 
 import edgewise as ew
+from command_line import edgewise
 from edgewise.config import dump_scenario
 from edgewise.model.parsing import parse_scenario
 from waiting import wait_until

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from command_line import edgewise
 from live_system import dense_world
 from prometheus_client.parser import text_string_to_metric_families
 
+from command_line import edgewise
 from edgewise import policies
 from edgewise.errors import PolicyError, ProfileError, ScenarioError
 from edgewise.model.grammar.scenario import BudgetsSpec

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from certificates import signed
-from command_line import edgewise
 from live_system import dense_file
 from running_system import small_scenario
 from test_up import wait_until
 
+from command_line import edgewise
 from edgewise import config
 from edgewise.errors import EdgewiseError, ScenarioError
 from edgewise.runtime.process.serving import Listen

@@ -11,11 +11,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from command_line import edgewise
 from connections import ask_raw
 from running_system import infer, small_scenario
 from typer.testing import CliRunner
 
+from command_line import edgewise
 from edgewise.cli import app
 from edgewise.cli.controller import DEFAULT
 from edgewise.config import dump_scenario, load_scenario
