@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from beds.kubernetes import Cluster
+from beds.kubernetes.images import BUSYBOX
 from beds.kubernetes.network import HOST_SIDE
 
 SPACE, PORT = "cameras", 8640
@@ -175,6 +176,25 @@ def test_who_is_killed_finds_workers_again_and_a_change_replaces_them(cluster, g
         cluster.wait(lambda: len(there(cluster)) == len(before), 60, "the former workers to be gone")
         assert not set(there(cluster)) & set(before)
     assert there(cluster) == []
+
+
+def test_what_pods_of_others_ask_for_is_in_the_ledger(cluster, given, tmp_path):
+    def others() -> float:
+        said = subprocess.check_output(command("nodes", "--state", "live", "--json"), cwd=tmp_path, text=True)
+        (row,) = [each for each in json.loads(said) if each["node"] == "n2"]
+        return sum(each["cpu_cores"] for each in row["holders"] if each["owner"] == "others on n2")
+
+    allocatable = cluster.get("node", "n2")["status"]["allocatable"]["cpu"]
+    asks = {"requests": {"cpu": f"{int(1000 * (float(allocatable) - 0.4))}m"}}
+    inside = {"name": "c", "image": BUSYBOX, "imagePullPolicy": "Never", "args": ["sleep", "3600"]}
+    tenant = {"nodeSelector": {"kubernetes.io/hostname": "n2"}, "containers": [inside | {"resources": asks}]}
+    with up(tmp_path, given):
+        begins(cluster, tmp_path)
+        assert others() < 0.3  # what the bed's own pods ask for may be there
+        cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tenant"}, "spec": tenant})
+        cluster.wait(lambda: others() >= 0.6 - 1e-6, 60, "the tenant to be seen")
+        cluster.kubectl("delete", "pod", "tenant", "--grace-period=0", "--force")
+        cluster.wait(lambda: others() < 0.3, 60, "the room to be free again")
 
 
 @pytest.mark.parametrize(
