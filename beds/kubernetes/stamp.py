@@ -45,21 +45,13 @@ PARTS = {
         ("test_kubernetes_commands.py", "test_kubernetes_ends.py"),
         ("beds/kubernetes/__main__.py", "beds/kubernetes/commands.py"),
     ),
-    # What decides how the image is made; that the wheel's commands work is for the wheel's own tests.
+    # The backend, and what decides how the image is made; that the wheel's commands work it tests itself.
     "image": Part(
-        ("test_edgewise_image.py",),
-        (
-            "pyproject.toml",
-            "constraints.txt",
-            "src/edgewise/precompile.py",
-            "src/edgewise/kernels/compiled.py",
-        ),
-    ),
-    "backend": Part(
         ("test_edgewise_backend.py", "test_edgewise_up.py"),
         (
-            "src/edgewise/runtime/backends/**/*.py", "src/edgewise/runtime/process/pod.py",
-            "src/edgewise/runtime/process/working.py",
+            "pyproject.toml", "constraints.txt", "src/edgewise/precompile.py",
+            "src/edgewise/kernels/compiled.py", "src/edgewise/runtime/backends/**/*.py",
+            "src/edgewise/runtime/process/pod.py", "src/edgewise/runtime/process/working.py",
         ),
     ),
     "picker": Part(

@@ -1,4 +1,4 @@
-"""The backend of Kubernetes on a real cluster: its contract, and what others do to what is ours."""
+"""The wheel's image and the backend of Kubernetes on a real cluster: its contract, and others beside it."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def models(namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture
 def made(cluster: Cluster, namespace: str, models, edgewise_image):
     """Makes backends of one system; they watch no longer afterwards."""
-    from edgewise.runtime.backends.kubernetes import KubernetesBackend, Place, Pods, client_of
+    from edgewise.runtime.backends.kubernetes import KubernetesBackend, PodPlace, Pods, client_of
 
     opened = []
 
     def make(_: object = None, node: str | None = None, memory_bytes: float = MEMORY_BYTES):
         pods = Pods("tried", edgewise_image.name, models[0], pull="Never")
         client = client_of(cluster.kubeconfig, namespace)
-        opened.append(KubernetesBackend(client, pods, lambda process: Place(node, CORES, memory_bytes)))
+        opened.append(KubernetesBackend(client, pods, lambda process: PodPlace(node, CORES, memory_bytes)))
         return opened[-1]
 
     yield make
@@ -218,3 +218,22 @@ def test_whatever_others_delete_there_is_one_worker_for_each_that_is_wanted(clus
     assert {each["metadata"]["name"] for each in ours(cluster, "deployment")} == set(handles.values())
     assert all(answers(backend.look(process, handles[process.name]).url) == 200 for process in wanted)
     assert json.loads(cluster.kubectl("auth", "whoami", "-o", "json"))  # the cluster itself is well
+
+
+def test_a_pod_simulates_with_the_kernels_of_its_image(cluster, namespace, edgewise_image):
+    inside = {
+        "name": "c", "image": edgewise_image.name, "imagePullPolicy": "Never",
+        "args": ["simulate", "tiny", "--policy", "lookahead", "--out", "/tmp/out"],
+        "securityContext": {"runAsNonRoot": True, "readOnlyRootFilesystem": True},
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }  # fmt: skip
+    spec = {"restartPolicy": "Never", "containers": [inside], "volumes": [{"name": "tmp", "emptyDir": {}}]}
+    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "simulates"}, "spec": spec})
+
+    def phase() -> str:
+        return cluster.get("pod", "simulates")["status"]["phase"]
+
+    cluster.wait(lambda: phase() in ("Succeeded", "Failed"), 120, "the simulation to end")
+    said = cluster.kubectl("logs", "simulates")
+    assert phase() == "Succeeded", said
+    assert "lookahead" in said and "compiling" not in said

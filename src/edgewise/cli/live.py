@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 app = verbs()
 Restore = Annotated[bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")]
-LOCAL, NAMESPACES, KUBERNETES = "local", "namespaces", "kubernetes"  # where to run
+LOCAL, NAMESPACES, A_CLUSTER = "local", "namespaces", "kubernetes"  # where to run
 ON_CLUSTER = ("streams", "services", "timeline")  # runs there so far
 WITHOUT_GATEWAYS = ("jobs", "pipelines", "timeline")  # runs where there are no sites
 COMPILING = "compiling kernels, for the first time on this machine: up to half a minute"
@@ -147,7 +147,7 @@ def up(
     how: dict[str, Any] = {
         "given": None if again or left else given, "models": models, "gateways": gateways,
         "emulation": plan.Emulation(emulate, seed), "where": where, "otlp": otlp, "on_namespaces": apart,
-        "cluster": cluster, "backend": KUBERNETES if cluster else LOCAL,
+        "cluster": cluster, "backend": A_CLUSTER if cluster else LOCAL,
         "switched": {decision: wanted[decision] for decision in stated if decision in wanted},
         "superseding": not again,
     }  # fmt: skip
@@ -219,8 +219,8 @@ def on_namespaces(on: str, host: str, otlp: str | None) -> bool:
     """
     from edgewise.runtime.http import LOCALHOST
 
-    if on not in (LOCAL, NAMESPACES, KUBERNETES):
-        raise EdgewiseError(f"--on {on}: is not known; {nearest(on, (LOCAL, NAMESPACES, KUBERNETES))}")
+    if on not in (LOCAL, NAMESPACES, A_CLUSTER):
+        raise EdgewiseError(f"--on {on}: is not known; {nearest(on, (LOCAL, NAMESPACES, A_CLUSTER))}")
     if on == NAMESPACES and host != LOCALHOST:
         raise EdgewiseError(
             f"--host {host}: on namespaces gateways have addresses of their own; leave it out"
@@ -246,7 +246,7 @@ def on_cluster(
     """
     namespace, image, pull, address = pods
     given = {"--kubeconfig": kubeconfig, "--image": image, "--address": address}
-    if on != KUBERNETES:
+    if on != A_CLUSTER:
         for name, value in given.items():
             if value is not None:
                 raise EdgewiseError(f"{name} {value}: is for --on kubernetes; leave it out")

@@ -10,7 +10,7 @@ pytest.importorskip("lightkube", reason="needs the extra kubernetes")
 from lightkube.resources.core_v1 import Node, Pod
 
 from edgewise.errors import RunError
-from edgewise.runtime.backends.kubernetes import Place, Pods
+from edgewise.runtime.backends.kubernetes import PodPlace, Pods
 from edgewise.runtime.backends.kubernetes.manifest import deployment, sha256_of, start_name
 from edgewise.runtime.backends.kubernetes.models import ModelServer
 from edgewise.runtime.backends.kubernetes.nodes import node_has, pod_asks, quantity
@@ -32,7 +32,7 @@ def test_names_are_those_that_kubernetes_takes_and_no_two_starts_share_one():
 
 
 def test_a_pod_is_told_what_to_be_but_nothing_of_this_machine():
-    made = deployment(PROCESS, "0a1b", "ab" * 32, PODS, Place("n1", 0.25, 3e8))
+    made = deployment(PROCESS, "0a1b", "ab" * 32, PODS, PodPlace("n1", 0.25, 3e8))
     spec = made["spec"]["template"]["spec"]
     (inside,) = spec["containers"]
     told = {each["name"]: each["value"] for each in inside["env"]}
@@ -46,7 +46,7 @@ def test_a_pod_is_told_what_to_be_but_nothing_of_this_machine():
 
 
 def test_without_a_node_or_a_class_none_is_asked_for():
-    spec = deployment(PROCESS, "0", "00", replace(PODS, priority=None), Place(None, 1.0, 1e9))["spec"]
+    spec = deployment(PROCESS, "0", "00", replace(PODS, priority=None), PodPlace(None, 1.0, 1e9))["spec"]
     assert not {"affinity", "priorityClassName"} & spec["template"]["spec"].keys()
 
 

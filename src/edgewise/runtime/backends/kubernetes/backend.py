@@ -21,7 +21,7 @@ from lightkube.types import CascadeType
 from edgewise.errors import RunError
 from edgewise.runtime.backends.contract import Answering, NodeSeen
 from edgewise.runtime.backends.kubernetes.manifest import (
-    Place,
+    PodPlace,
     Pods,
     deployment,
     sha256_of,
@@ -30,7 +30,7 @@ from edgewise.runtime.backends.kubernetes.manifest import (
 from edgewise.runtime.backends.kubernetes.seen import DeploymentSeen, deployment_seen, deployments, pods
 from edgewise.runtime.store import Process
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+ASK_AGAIN_S, ASK_AGAIN_AT_MOST_S = 0.2, 5.0
 GONE, THERE, REFUSED = 404, 409, (400, 401, 403, 404, 422)  # what an API server says
 
 log = logging.getLogger("edgewise.kubernetes")
@@ -55,7 +55,7 @@ class KubernetesBackend:
         self,
         client: Client,
         pods_: Pods,
-        place: Callable[[Process], Place],
+        place: Callable[[Process], PodPlace],
         give: Callable[[Path], str] = sha256_of,
         watching: bool = True,
     ) -> None:
@@ -155,16 +155,16 @@ class KubernetesBackend:
                     del self._coming[handle]
 
     def _carry_out(self) -> None:
-        pause_s = FIRST_PAUSE_S
+        pause_s = ASK_AGAIN_S
         while (do := self._asked.get()) is not None:
             try:
                 do()
-                pause_s = FIRST_PAUSE_S
+                pause_s = ASK_AGAIN_S
             except Exception as error:  # the API server is away, or busy: asked again, in turn
                 log.warning("asked again", extra={"why": str(error)[:200]})
                 self._asked.put(do)
                 threading.Event().wait(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                pause_s = min(2 * pause_s, ASK_AGAIN_AT_MOST_S)
 
     def _create(self, process: Process, handle: str, made: dict[str, Any]) -> None:
         with self._lock:

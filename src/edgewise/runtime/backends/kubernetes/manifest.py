@@ -46,7 +46,7 @@ class Pods:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PodPlace:
     """Where a pod belongs, and what it holds there; node None: wherever the scheduler finds room."""
 
     node: str | None
@@ -60,7 +60,7 @@ def start_name(process: Process, start: str) -> str:
     return f"{plain or 'process'}-{start}"
 
 
-def deployment(process: Process, start: str, sha256: str, pods: Pods, place: Place) -> dict[str, Any]:
+def deployment(process: Process, start: str, sha256: str, pods: Pods, place: PodPlace) -> dict[str, Any]:
     """The Deployment of one start of a worker.
 
     Args:
@@ -89,7 +89,7 @@ def deployment(process: Process, start: str, sha256: str, pods: Pods, place: Pla
     }
 
 
-def _pod(process: Process, sha256: str, pods: Pods, place: Place) -> dict[str, Any]:
+def _pod(process: Process, sha256: str, pods: Pods, place: PodPlace) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -111,7 +111,7 @@ def _pod(process: Process, sha256: str, pods: Pods, place: Place) -> dict[str, A
     return spec
 
 
-def _container(process: Process, sha256: str, pods: Pods, place: Place) -> dict[str, Any]:
+def _container(process: Process, sha256: str, pods: Pods, place: PodPlace) -> dict[str, Any]:
     told = asdict(replace(process, settings=process.settings | {"file": sha256}, cores=(), address=None))
 
     def probe(path: str, **more: int) -> dict[str, Any]:

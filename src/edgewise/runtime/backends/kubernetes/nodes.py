@@ -14,7 +14,7 @@ from lightkube.resources.core_v1 import Node, Pod
 from edgewise.model.topology import Resources
 from edgewise.runtime.backends.contract import NodeSeen
 from edgewise.runtime.backends.kubernetes.manifest import SYSTEM
-from edgewise.runtime.backends.kubernetes.seen import Watched
+from edgewise.runtime.backends.kubernetes.seen import ObjectWatch
 
 ENDED = ("Succeeded", "Failed")
 UNITS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
@@ -48,8 +48,8 @@ class ClusterNodes:
 
     def __init__(self, client: Client, system: str) -> None:
         self.system = system
-        self._nodes = Watched(client, Node, {}, node_has, lambda: None)
-        self._pods = Watched(client, Pod, {}, pod_asks, lambda: None, ALL_NS)
+        self._nodes = ObjectWatch(client, Node, {}, node_has, lambda: None)
+        self._pods = ObjectWatch(client, Pod, {}, pod_asks, lambda: None, ALL_NS)
         for watch in (self._nodes, self._pods):
             watch.begin(watching=True)
 
@@ -66,7 +66,7 @@ class ClusterNodes:
         }
 
     def close(self) -> None:
-        """Watch no longer."""
+        """ObjectWatch no longer."""
         for watch in (self._nodes, self._pods):
             watch.close()
 

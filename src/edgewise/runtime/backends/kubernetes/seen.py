@@ -20,7 +20,7 @@ from edgewise.errors import RunError
 from edgewise.runtime.backends.kubernetes.manifest import NAME, PORT, START, SYSTEM
 
 Row = TypeVar("Row")
-PAUSE_S, WATCH_S = 0.5, 240  # before a watch begins again; how long the server keeps one open
+WATCH_AGAIN_S, WATCH_S = 0.5, 240  # before a watch begins again; how long the server keeps one open
 
 log = logging.getLogger("edgewise.kubernetes")
 
@@ -63,7 +63,7 @@ def client_of(kubeconfig: Path | None, namespace: str | None = None) -> Client:
         raise RunError(f"{where}: {error}; name a file that kubectl --kubeconfig takes") from error
 
 
-class Watched(Generic[Row]):
+class ObjectWatch(Generic[Row]):
     """Objects of one kind with some labels, as they were last seen, by name; of all namespaces with theirs.
 
     Args:
@@ -103,7 +103,7 @@ class Watched(Generic[Row]):
             threading.Thread(target=self._keep, name=f"watch {self._kind.__name__}", daemon=True).start()
 
     def close(self) -> None:
-        """Watch no longer; the thread ends with what comes next."""
+        """ObjectWatch no longer; the thread ends with what comes next."""
         self._closed.set()
 
     def _list(self) -> None:
@@ -122,7 +122,7 @@ class Watched(Generic[Row]):
                         return
             except Exception as error:  # whatever a connection can do: what is there is seen anew
                 log.warning("watch begins anew", extra={"kind": self._kind.__name__, "why": str(error)[:200]})
-            self._closed.wait(PAUSE_S)
+            self._closed.wait(WATCH_AGAIN_S)
             with contextlib.suppress(Exception):  # away still; the next round says so
                 self._list()
 
@@ -147,14 +147,14 @@ def _name(of: Any) -> str:
     return f"{of.metadata.namespace or ''}/{of.metadata.name}".removeprefix("/")
 
 
-def deployments(client: Client, system: str, changed: Callable[[], None]) -> Watched[DeploymentSeen]:
+def deployments(client: Client, system: str, changed: Callable[[], None]) -> ObjectWatch[DeploymentSeen]:
     """The Deployments of a system."""
-    return Watched(client, Deployment, {SYSTEM: system}, deployment_seen, changed)
+    return ObjectWatch(client, Deployment, {SYSTEM: system}, deployment_seen, changed)
 
 
-def pods(client: Client, system: str, changed: Callable[[], None]) -> Watched[PodSeen]:
+def pods(client: Client, system: str, changed: Callable[[], None]) -> ObjectWatch[PodSeen]:
     """The pods of a system."""
-    return Watched(client, Pod, {SYSTEM: system}, _pod, changed)
+    return ObjectWatch(client, Pod, {SYSTEM: system}, _pod, changed)
 
 
 def deployment_seen(of: Any) -> DeploymentSeen:

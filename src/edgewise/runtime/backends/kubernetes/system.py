@@ -15,7 +15,7 @@ from edgewise.errors import RunError, ScenarioError
 from edgewise.model.topology import Topology
 from edgewise.runtime.backends.contract import Answering, NodeSeen
 from edgewise.runtime.backends.kubernetes.backend import GONE, KubernetesBackend
-from edgewise.runtime.backends.kubernetes.manifest import SYSTEM, Place, Pods, sha256_of
+from edgewise.runtime.backends.kubernetes.manifest import SYSTEM, PodPlace, Pods, sha256_of
 from edgewise.runtime.backends.kubernetes.models import ModelServer
 from edgewise.runtime.backends.kubernetes.nodes import ClusterNodes, node_has
 from edgewise.runtime.backends.kubernetes.seen import client_of
@@ -159,9 +159,9 @@ class ClusterBackend:
         return {} if self._nodes is None else self._nodes.seen()
 
 
-def _place(process: Process) -> Place:
+def _place(process: Process) -> PodPlace:
     needs = process.settings["needs"]
-    return Place(process.settings["node"], needs["cpu_cores"], needs["memory_bytes"])
+    return PodPlace(process.settings["node"], needs["cpu_cores"], needs["memory_bytes"])
 
 
 def _keep_secret(client: Client, where: OnCluster, tokens: Mapping[str, str]) -> None:
