@@ -8,7 +8,6 @@ import pytest
 
 from beds.kubernetes.build import check_machine, programs
 from beds.kubernetes.cluster import Cluster
-from beds.kubernetes.images import Image, of_edgewise
 from beds.processes import BedError
 
 
@@ -27,10 +26,3 @@ def cluster(kubernetes: None) -> Iterator[Cluster]:
     """Three nodes at two sites, and two users without rights; shared by the tests of a module."""
     with Cluster(sites={"west": 2, "east": 1}, users={"alice": [], "bob": []}) as made:
         yield made
-
-
-@pytest.fixture(scope="session")
-def edgewise_image(kubernetes: None, tmp_path_factory: pytest.TempPathFactory) -> Image:
-    """This repository's wheel as an image, made once for all modules; `Cluster.load` gives it to nodes."""
-    pytest.importorskip("numba", reason="the image is made of this environment's wheel: pip install -e .")
-    return of_edgewise(tmp_path_factory.mktemp("image"))

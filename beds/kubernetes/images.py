@@ -126,7 +126,7 @@ def of_python(work: Path, name: str = "docker.io/edgewise-bed/python:1") -> Imag
 
 
 def of_edgewise(
-    work: Path, name: str = "docker.io/edgewise-bed/edgewise:1", extras: str = "kubernetes,place"
+    work: Path, name: str = "docker.io/edgewise-bed/edgewise:1", extras: str = "live,place"
 ) -> Image:
     """An image of edgewise's wheel: this interpreter, what the wheel needs, and compiled kernels.
 

@@ -39,6 +39,11 @@ class Part:
         return [str(HERE / "tests" / each) for each in self.tests]
 
 
+POD = (  # what a pod is and runs
+    "beds/kubernetes/tests/conftest.py", "src/edgewise/precompile.py", "src/edgewise/kernels/compiled.py",
+    "src/edgewise/runtime/backends/**/*.py", "src/edgewise/runtime/process/pod.py",
+    "src/edgewise/runtime/process/working.py",
+)  # fmt: skip
 PARTS = {
     "cluster": Part(("test_groups.py", "test_kubernetes_bed.py", "test_kubernetes_services.py"), ()),
     "commands": Part(
@@ -46,14 +51,8 @@ PARTS = {
         ("beds/kubernetes/__main__.py", "beds/kubernetes/commands.py"),
     ),
     # The backend, and what decides how the image is made; that the wheel's commands work it tests itself.
-    "image": Part(
-        ("test_edgewise_backend.py", "test_edgewise_up.py"),
-        (
-            "pyproject.toml", "constraints.txt", "src/edgewise/precompile.py",
-            "src/edgewise/kernels/compiled.py", "src/edgewise/runtime/backends/**/*.py",
-            "src/edgewise/runtime/process/pod.py", "src/edgewise/runtime/process/working.py",
-        ),
-    ),
+    "image": Part(("test_edgewise_backend.py",), ("pyproject.toml", "constraints.txt", *POD)),
+    "up": Part(("test_edgewise_up.py",), POD),
     "picker": Part(
         ("test_reference_picker.py",),
         (
