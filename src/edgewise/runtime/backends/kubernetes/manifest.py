@@ -128,7 +128,7 @@ def _container(process: Process, sha256: str, pods: Pods, place: PodPlace) -> di
             {"name": MODELS_URL, "value": pods.models},
         ],
         "ports": [{"containerPort": process.port}],
-        "resources": {"requests": holds, "limits": {"memory": holds["memory"]}},
+        "resources": {"requests": holds},  # a limit would kill who takes more than its variant says
         "startupProbe": probe("/v2/health/ready", failureThreshold=STARTS_WITHIN_S),
         "readinessProbe": probe("/v2/health/ready", failureThreshold=2),
         "livenessProbe": probe("/v2/health/live", failureThreshold=10, timeoutSeconds=2),
