@@ -108,7 +108,6 @@ def test_a_pod_is_put_where_it_belongs_and_answers_with_the_token_alone(cluster,
     cluster.wait(lambda: backend.look(process, handle).ready, 120, "the worker to be ready")
     url = backend.look(process, handle).url
     assert answers(url) == 200
-    assert backend.node_of(handle) == "n3"
     (pod,) = ours(cluster, "pod")
     assert pod["spec"]["nodeName"] == "n3" and url == f"http://{pod['status']['podIP']}:8123"
     requests = pod["spec"]["containers"][0]["resources"]["requests"]

@@ -25,9 +25,14 @@ from edgewise.runtime.backends.kubernetes.manifest import (
     Pods,
     deployment,
     sha256_of,
-    start_name,
 )
-from edgewise.runtime.backends.kubernetes.seen import DeploymentSeen, deployment_seen, deployments, pods
+from edgewise.runtime.backends.kubernetes.seen import (
+    DeploymentSeen,
+    deployment_seen,
+    key,
+    watched_deployments,
+    watched_pods,
+)
 from edgewise.runtime.store import Process
 
 ASK_AGAIN_S, ASK_AGAIN_AT_MOST_S = 0.2, 5.0
@@ -54,20 +59,19 @@ class KubernetesBackend:
     def __init__(
         self,
         client: Client,
-        pods_: Pods,
+        pods: Pods,
         place: Callable[[Process], PodPlace],
         give: Callable[[Path], str] = sha256_of,
         watching: bool = True,
     ) -> None:
-        self.pods, self._client, self._place, self._give = pods_, client, place, give
+        self.pods, self._client, self._place, self._give = pods, client, place, give
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._coming: dict[str, int | None] = {}  # starts that no watch has shown yet: version, once there
         self._making: str | None = None  # the start that the API server is asked for now
         self._ending: set[tuple[str, bool]] = set()  # asked and not carried out
-        self._deployments = deployments(client, pods_.system, self._settle)
-        self._pods = pods(client, pods_.system, lambda: None)
-        self.calls = 0  # to the API server, beside those of the watches
+        self._deployments = watched_deployments(client, pods.system, self._settle)
+        self._pods = watched_pods(client, pods.system)
         for watch in (self._deployments, self._pods):
             watch.begin(watching)
         self._ask = self._asked.put if watching else _at_once
@@ -81,10 +85,8 @@ class KubernetesBackend:
         except OSError as error:
             raise RunError(f"{process.name}: its model cannot be read: {error}") from error
         start = uuid.uuid4().hex[:10]
-        handle, made = (
-            start_name(process, start),
-            deployment(process, start, sha256, self.pods, self._place(process)),
-        )
+        made = deployment(process, start, sha256, self.pods, self._place(process))
+        handle = str(made["metadata"]["name"])
         with self._lock:
             self._coming[handle] = None
         self._ask(lambda: self._create(process, handle, made))
@@ -120,11 +122,6 @@ class KubernetesBackend:
         address = f"[{pod.address}]" if ":" in str(pod.address) else pod.address
         return Answering(f"http://{address}:{process.port}", ready)
 
-    def node_of(self, handle: str) -> str | None:
-        """Where Kubernetes has put it; None: nowhere yet."""
-        start = _start_of(handle)
-        return next((pod.node for pod in self._pods.rows.values() if pod.start == start), None)
-
     def nodes(self) -> Mapping[str, NodeSeen]:
         """See `ServingBackend`: who keeps a system watches them beside this."""
         return {}
@@ -135,11 +132,8 @@ class KubernetesBackend:
         for watch in (self._deployments, self._pods):
             watch.close()
 
-    def _key(self, handle: str) -> str:
-        return f"{self._client.namespace}/{handle}"
-
     def _there(self, handle: str) -> DeploymentSeen | None:
-        return self._deployments.rows.get(self._key(handle))
+        return self._deployments.rows.get(key(self._client.namespace, handle))
 
     def _forget(self, handle: str) -> None:
         """A start that was not made yet is not made any more."""
@@ -151,7 +145,7 @@ class KubernetesBackend:
         seen, version = self._deployments.rows, self._deployments.version
         with self._lock:
             for handle, made in list(self._coming.items()):
-                if self._key(handle) in seen or (made is not None and made <= version):
+                if key(self._client.namespace, handle) in seen or (made is not None and made <= version):
                     del self._coming[handle]
 
     def _carry_out(self) -> None:
@@ -186,7 +180,6 @@ class KubernetesBackend:
 
     def _created(self, process: Process, handle: str, made: dict[str, Any]) -> int | None:
         """Version of a Deployment that is there now; None where there will be none."""
-        self.calls += 1
         try:
             return deployment_seen(self._client.create(codecs.from_dict(made))).version
         except ApiError as error:
@@ -218,7 +211,6 @@ class KubernetesBackend:
     def _remove(
         self, kind: Any, name: str, cascade: CascadeType | None, grace_period: int | None = None
     ) -> None:
-        self.calls += 1
         try:
             self._client.delete(kind, name, cascade=cascade, grace_period=grace_period)
         except ApiError as error:

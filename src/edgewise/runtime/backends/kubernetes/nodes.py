@@ -48,27 +48,31 @@ class ClusterNodes:
 
     def __init__(self, client: Client, system: str) -> None:
         self.system = system
-        self._nodes = ObjectWatch(client, Node, {}, node_has, lambda: None)
-        self._pods = ObjectWatch(client, Pod, {}, pod_asks, lambda: None, ALL_NS)
+        self._changes, self._summed = 0, (-1, dict[str, NodeSeen]())  # after how many changes, and what then
+        self._nodes = ObjectWatch(client, Node, {}, node_has, self._changed)
+        self._pods = ObjectWatch(client, Pod, {}, pod_asks, self._changed, ALL_NS)
         for watch in (self._nodes, self._pods):
             watch.begin(watching=True)
 
     def seen(self) -> dict[str, NodeSeen]:
-        """Every node as it was last seen, by name."""
+        """Every node as it was last seen, by name; pods are summed anew where something has changed."""
+        changes = self._changes  # first: what changes meanwhile is seen by the next
+        if self._summed[0] != changes:
+            self._summed = changes, self._sum()
+        return self._summed[1]
+
+    def _changed(self) -> None:
+        self._changes += 1
+
+    def _sum(self) -> dict[str, NodeSeen]:
         others: dict[str, list[float]] = {}
         for pod in self._pods.rows.values():
             if pod.node is not None and pod.system != self.system:
-                sums = others.setdefault(pod.node, [0.0, 0.0])
-                sums[:] = (a + b for a, b in zip(sums, pod.asks, strict=True))
+                others[pod.node] = _plus(others.get(pod.node, (0.0, 0.0)), pod.asks)
         return {
             name: NodeSeen(node.ready, Resources(*node.has), Resources(*others.get(name, (0.0, 0.0))))
             for name, node in self._nodes.rows.items()
         }
-
-    def close(self) -> None:
-        """ObjectWatch no longer."""
-        for watch in (self._nodes, self._pods):
-            watch.close()
 
 
 def node_has(node: Any) -> NodeHas:

@@ -43,7 +43,6 @@ class PodSeen:
     name: str
     version: int
     start: str
-    node: str | None
     address: str | None
     ready: bool
     ends: bool
@@ -78,12 +77,11 @@ class ObjectWatch(Generic[Row]):
         kind: Any,
         labels: Mapping[str, str],
         row: Callable[[Any], Row],
-        changed: Callable[[], None],
+        changed: Callable[[], None] = lambda: None,
         namespace: str | None = None,
     ) -> None:
         self.rows: dict[str, Row] = {}
         self.version = 0  # of the last list
-        self.lists = self.events = 0
         self._client, self._kind = client, kind
         self._which: dict[str, Any] = {"labels": dict(labels) or None, "namespace": namespace}
         self._row, self._changed, self._closed = row, changed, threading.Event()
@@ -103,14 +101,13 @@ class ObjectWatch(Generic[Row]):
             threading.Thread(target=self._keep, name=f"watch {self._kind.__name__}", daemon=True).start()
 
     def close(self) -> None:
-        """ObjectWatch no longer; the thread ends with what comes next."""
+        """Watch no longer; the thread ends with what comes next."""
         self._closed.set()
 
     def _list(self) -> None:
         found = self._client.list(self._kind, **self._which)
-        rows = {_name(each): self._row(each) for each in found}
+        rows = {key(each.metadata.namespace, each.metadata.name): self._row(each) for each in found}
         self.rows, self.version = rows, int(found.resourceVersion or 0)
-        self.lists += 1
         self._changed()
 
     def _keep(self) -> None:
@@ -133,28 +130,30 @@ class ObjectWatch(Generic[Row]):
         return news
 
     def _note(self, what: str, each: Any) -> None:
-        self.events += 1
         rows = dict(self.rows)  # readers have the old one
         if what == "DELETED":
-            rows.pop(_name(each), None)
+            rows.pop(key(each.metadata.namespace, each.metadata.name), None)
         else:
-            rows[_name(each)] = self._row(each)
+            rows[key(each.metadata.namespace, each.metadata.name)] = self._row(each)
         self.rows = rows
         self._changed()
 
 
-def _name(of: Any) -> str:
-    return f"{of.metadata.namespace or ''}/{of.metadata.name}".removeprefix("/")
+def key(namespace: str | None, name: str) -> str:
+    """What an object is kept under."""
+    return f"{namespace}/{name}" if namespace else name
 
 
-def deployments(client: Client, system: str, changed: Callable[[], None]) -> ObjectWatch[DeploymentSeen]:
+def watched_deployments(
+    client: Client, system: str, changed: Callable[[], None]
+) -> ObjectWatch[DeploymentSeen]:
     """The Deployments of a system."""
     return ObjectWatch(client, Deployment, {SYSTEM: system}, deployment_seen, changed)
 
 
-def pods(client: Client, system: str, changed: Callable[[], None]) -> ObjectWatch[PodSeen]:
+def watched_pods(client: Client, system: str) -> ObjectWatch[PodSeen]:
     """The pods of a system."""
-    return ObjectWatch(client, Pod, {SYSTEM: system}, _pod, changed)
+    return ObjectWatch(client, Pod, {SYSTEM: system}, _pod)
 
 
 def deployment_seen(of: Any) -> DeploymentSeen:
@@ -173,6 +172,6 @@ def _pod(of: Any) -> PodSeen:
     ready = any(each.type == "Ready" and each.status == "True" for each in conditions)
     return PodSeen(
         meta.name, int(meta.resourceVersion or 0), (meta.labels or {}).get(START, ""),
-        of.spec.nodeName if of.spec else None, status.podIP if status else None,
+        status.podIP if status else None,
         ready, meta.deletionTimestamp is not None,
     )  # fmt: skip
