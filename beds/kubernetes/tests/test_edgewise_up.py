@@ -141,10 +141,7 @@ def test_from_nothing_to_an_answer_and_whoever_kills_a_pod_has_it_back(cluster, 
         mine = begins(cluster, tmp_path)
         print(f"first answer after {time.monotonic() - began_s:.1f} s")
         assert {n["spec"]["nodeName"] for n in cluster.list("pod", "-n", SPACE)} == {"n1", "n3"}
-        worker = ""
-        while not worker:
-            with contextlib.suppress(OSError, ValueError):
-                worker = answered(mine)
+        worker = asked(f"/v1/streams/{mine}")["worker"]
         (pod,) = [
             each["metadata"]["name"]
             for each in cluster.list("pod", "-n", SPACE)
@@ -158,7 +155,8 @@ def test_from_nothing_to_an_answer_and_whoever_kills_a_pod_has_it_back(cluster, 
         said = json.loads(
             subprocess.check_output(command("status", "--state", "live", "--json"), cwd=tmp_path, text=True)
         )
-        assert said
+        states = {each["name"]: each["state"] for each in said["processes"]}
+        assert states == dict.fromkeys(("echo-cpu@n1", "echo-cpu@n3", "gateway-0"), "running")
     assert there(cluster) == [] and there(cluster, "secret") == []
 
 
