@@ -48,6 +48,7 @@ STEERING = [command for command in commands_of(*STEERED) if command.split()[0] n
 LASTING = [command for command in commands_of("tutorials/live-system.md") if command.split()[0] in ENDS]
 BY_HAND = {
     "access.md": "tests/live/test_access_docs.py",
+    "kubernetes.md": "beds/kubernetes/tests/test_edgewise_up.py",
     "pipelines.md": "tests/live/test_docs_runs.py",
     "split.md": "tests/live/test_docs_runs.py",
 }

@@ -99,7 +99,8 @@ def test_killed_they_go_on_or_are_switched_everywhere_and_after_an_end_they_do_n
 
     terminal.kill()
     said = terminal.up("--policy", "dispatch=farthest", "--policy", "defer=sjf")
-    assert "dispatch: farthest takes over from closest" in said and "defer" not in said
+    assert "dispatch: farthest takes over from closest" in said and "defer:" not in said
+    assert any("stay" in line and "policy defer" in line for line in said.splitlines())
     wait_until(lambda: terminal.decided() == {"dispatch": "farthest", "defer": "sjf"})
     wait_until(lambda: terminal.asked() == "farthest")  # which ran on all the time
     assert terminal.read(lambda store: store.process("gateway-0").handle) == gateway
