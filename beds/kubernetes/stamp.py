@@ -53,6 +53,10 @@ PARTS = {
     # The backend, and what decides how the image is made; that the wheel's commands work it tests itself.
     "image": Part(("test_edgewise_backend.py",), ("pyproject.toml", "constraints.txt", *POD)),
     "up": Part(("test_edgewise_up.py",), POD),
+    "jobs": Part(
+        ("test_edgewise_jobs.py",),
+        (*POD, "beds/kubernetes/tests/test_edgewise_up.py", "src/edgewise/runtime/controller/jobs.py"),
+    ),
     "picker": Part(
         ("test_reference_picker.py",),
         (

@@ -36,10 +36,11 @@ from edgewise.policies import registry
 from edgewise.policies.defer import ScoreDeferral
 from edgewise.run.too_much import refuse_too_much
 from edgewise.runtime import http
+from edgewise.runtime.backends.jobs import JobStage, SeenStage
 from edgewise.runtime.clients import recording
 from edgewise.runtime.clients.reaching import ask, operator
 from edgewise.runtime.controller import job_runner, jobs as live_jobs, requests
-from edgewise.runtime.controller.job_processes import JobProcesses, JobStage, SeenStage
+from edgewise.runtime.controller.job_processes import JobProcesses
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
@@ -729,7 +730,7 @@ def test_cancel_before_and_while_and_a_job_that_runs_too_long(jobs, tmp_path):
 
 def told(jobs, method, path, body=None):
     request = http.HttpRequest(method, path, {}, b"" if body is None else json.dumps(body).encode())
-    return json.loads(requests.about_work(jobs, LivePipelines(jobs.plane), request).body)
+    return json.loads(asyncio.run(requests.about_work(jobs, LivePipelines(jobs.plane), request)).body)
 
 
 def test_requests_are_checked_and_repeats_are_one_job(jobs):

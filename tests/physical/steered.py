@@ -47,6 +47,9 @@ class PlayedBackend:
         """It alone decides about its nodes."""
         return {}
 
+    def jobs(self, book: Any) -> None:
+        """They are processes of this machine."""
+
     def look(self, process: Any, handle: str) -> Answering:
         """Whether one is ready, it says at its port."""
         return Answering(process.url, None)

@@ -46,6 +46,9 @@ class PlayedBackend:
         """It alone decides about its nodes."""
         return {}
 
+    def jobs(self, book):
+        """They are processes of this machine."""
+
     def look(self, process, handle):
         """Whether one is ready, it says at its port."""
         return Answering(process.url, None)

@@ -21,7 +21,7 @@ from edgewise.core.defer import (
 from edgewise.core.defer.core import DeferCore
 from edgewise.model.parsing import parse_scenario
 from edgewise.runtime import clock
-from edgewise.runtime.controller.job_processes import JobStage, SeenStage
+from edgewise.runtime.backends.jobs import JobStage, SeenStage
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare
@@ -48,10 +48,13 @@ JOBS = [
 
 
 class PlayedJobs:
-    """Processes of jobs: each runs its time while it is not stopped; see `JobProcesses`."""
+    """Processes of jobs: each runs its time while it is not stopped; see `JobBackend`."""
 
     def __init__(self):
         self._left_s, self._since_s, self._codes = {}, {}, {}
+
+    def take_in(self):
+        """Nobody keeps jobs but the book."""
 
     def start(self, job):
         if job.run not in self._left_s:

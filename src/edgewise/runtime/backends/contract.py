@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from edgewise.model.topology import Resources
 from edgewise.runtime.store import Process
+from edgewise.runtime.store.jobs import JobTable
+
+if TYPE_CHECKING:
+    from edgewise.runtime.backends.jobs import JobBackend
 
 What = TypeVar("What", contravariant=True)
 
@@ -80,3 +84,6 @@ class ServingBackend(Backend[Process], Protocol):
 
     def nodes(self) -> Mapping[str, NodeSeen]:
         """Nodes by name, as they were last seen; empty where this system alone decides about its nodes."""
+
+    def jobs(self, book: JobTable) -> "JobBackend | None":
+        """Who runs the jobs of a book; None where they are processes of the controller's machine."""

@@ -16,6 +16,7 @@ from edgewise.runtime.backends.contract import Answering, NodeSeen
 from edgewise.runtime.process.machine import Program, ThisMachine, handle_of
 from edgewise.runtime.process.places import log_file
 from edgewise.runtime.store import Process
+from edgewise.runtime.store.jobs import JobTable
 
 
 class LocalBackend:
@@ -56,3 +57,6 @@ class LocalBackend:
     def nodes(self) -> Mapping[str, NodeSeen]:
         """See `ServingBackend`: nodes of this machine are the system's alone."""
         return {}
+
+    def jobs(self, book: JobTable) -> None:
+        """See `ServingBackend`: they are processes of their own, whatever forks workers."""

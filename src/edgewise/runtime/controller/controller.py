@@ -79,7 +79,7 @@ class Controller:
         self.plane = plane = LivePlane(store)
         plane.seen = backend.nodes
         self.faults = plane.faults
-        self.jobs = LiveJobs(plane)
+        self.jobs = LiveJobs(plane, processes=backend.jobs(store.jobs))
         self.replicas = Replicas(plane, self._gateways, self.processes.told)
         self.pipelines = LivePipelines(plane)
         self.holds = LiveHolds(plane, self.pipelines)
@@ -242,7 +242,7 @@ class Controller:
     async def _handle(self, request: http.HttpRequest) -> http.Response:
         match request.method, request.parts:
             case _, ["v1", "admin", *_]:
-                return about_work(self.jobs, self.pipelines, request)
+                return await about_work(self.jobs, self.pipelines, request)
             case "GET", ["v2", "health", "live"]:
                 return http.as_json({"live": True})
             case "GET", [""]:

@@ -11,39 +11,19 @@ import math
 import os
 import signal
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
 
 from edgewise.errors import RunError
 from edgewise.runtime import disk
+from edgewise.runtime.backends.jobs import JobStage, SeenStage
 from edgewise.runtime.controller import job_runner
 from edgewise.runtime.controller.job_groups import group_of, make_group, remove_group, write_control
 from edgewise.runtime.controller.job_runner import ENDED, STARTED
 from edgewise.runtime.process.machine import Program, ThisMachine, alive_handle
-from edgewise.runtime.store.jobs import Job
+from edgewise.runtime.store.jobs import Job, Wish
 from edgewise.runtime.watch.logs import end_of
 
 NEVER = "never"  # content of `started` where a job must not start any more
-
-
-class JobStage(Enum):
-    """Where the command of a job stands."""
-
-    ABSENT = "nobody has taken it"
-    DIED = "its runner died before it took it"
-    RUNNING = "it runs, or is about to"
-    ALONE = "it runs, and its runner was killed: nobody would know how it ends"
-    ENDED = "its exit status is known"
-    VANISHED = "it has ended, nobody knows how"
-    FORBIDDEN = "it must not start any more"
-
-
-class SeenStage(NamedTuple):
-    """Stage, and exit status where it is known: below 0 the signal that ended it."""
-
-    stage: JobStage
-    code: int | None = None
 
 
 class JobProcesses:
@@ -57,6 +37,17 @@ class JobProcesses:
     def output(self, number: int) -> Path:
         """What a job has written, both streams."""
         return self.folder / str(number) / "output"
+
+    def keep(self, wish: Wish) -> Wish:
+        """See `JobBackend`: the book of jobs is all that there is."""
+        return wish
+
+    def take_in(self) -> None:
+        """See `JobBackend`: nobody keeps jobs here otherwise."""
+
+    def written(self, job: Job, most: int) -> tuple[int, bytes]:
+        """See `JobBackend`."""
+        return end_of(self.output(job.id), most)
 
     def last_line(self, number: int) -> str:
         """The last thing that a job, or its runner, has said; "" where nothing was."""

@@ -46,7 +46,8 @@ from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob
 from edgewise.policies.defer import FALLBACK
 from edgewise.runtime import clock
-from edgewise.runtime.controller.job_processes import JobProcesses, JobStage
+from edgewise.runtime.backends.jobs import JobBackend, JobStage, SeenStage
+from edgewise.runtime.controller.job_processes import JobProcesses
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.process.lifecycle import Lifecycle, pause_s
 from edgewise.runtime.store.database import StoreError
@@ -88,9 +89,7 @@ class LiveJobs(LiveDecision):
         processes: of jobs; None: those of this machine.
     """
 
-    def __init__(
-        self, plane: LivePlane, slot_s: float = SLOT_S, processes: JobProcesses | None = None
-    ) -> None:
+    def __init__(self, plane: LivePlane, slot_s: float = SLOT_S, processes: JobBackend | None = None) -> None:
         super().__init__(plane, "defer")
         self.slot_s, folder = slot_s, self.store.file.parent
         self.book, self.processes = self.store.jobs, processes or JobProcesses(folder)
@@ -139,6 +138,7 @@ class LiveJobs(LiveDecision):
     def look(self, now_s: float, start: bool = True) -> None:
         """One pass: notice what ended, end what must, do what the core says; a new slot may start jobs."""
         with self.going_on():
+            self.processes.take_in()
             known, self._whole, self._failed = dict(self.core.jobs) if self._whole else {}, False, False
             for job in self.book.open():
                 with self._this_alone(job.id):
@@ -222,7 +222,7 @@ class LiveJobs(LiveDecision):
                 self.runs.forget_one(job.run)
                 self.book.restart(job.id)
             case JobStage.ENDED if seen.code is not None:
-                self._ended(job, seen.code, now_s)
+                self._ended(job, seen, seen.code, now_s)
             case JobStage.VANISHED:
                 self._vanished(job, now_s)
             case JobStage.ALONE:
@@ -285,7 +285,7 @@ class LiveJobs(LiveDecision):
         else:
             self._close(job, "lost", "its latest start passed before its runner began", now_s, began=False)
 
-    def _ended(self, job: Job, code: int, now_s: float) -> None:
+    def _ended(self, job: Job, seen: SeenStage, code: int, now_s: float) -> None:
         if job.cancel:
             self._close(job, "cancelled", "while it ran", now_s)
         elif self.runs.told(job.run):
@@ -294,7 +294,7 @@ class LiveJobs(LiveDecision):
             self._close(job, "done", "exit status 0", now_s)
         else:
             why = f"exit status {code}" if code > 0 else f"ended by signal {-code}"
-            self._close(job, "failed", why, now_s)
+            self._close(job, "failed", seen.why or why, now_s)
 
     def _close(self, job: Job, state: str, why: str, now_s: float, began: bool = True) -> None:
         self.processes.clear(job.run)  # first, for nobody looks at a job that has ended

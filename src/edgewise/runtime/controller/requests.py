@@ -15,16 +15,17 @@ GET    /v1/admin/pipelines/{id}      one, and what its tasks and flows do beside
 DELETE /v1/admin/pipelines/{id}      end it
 """
 
+import asyncio
 import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
-from edgewise.errors import EdgewiseError, ProtocolError, ScenarioError
+from edgewise.errors import EdgewiseError, ProtocolError, RunError, ScenarioError
 from edgewise.runtime import clock, http
 from edgewise.runtime.backends.system import BACKEND, THIS_MACHINE
 from edgewise.runtime.controller.jobs import LiveJobs
@@ -45,9 +46,11 @@ from edgewise.runtime.protocol.controller_bodies import (
 )
 from edgewise.runtime.protocol.messages import number, text
 from edgewise.runtime.protocol.openapi import unanswered
+from edgewise.runtime.store import Store
 from edgewise.runtime.store.jobs import PAUSE, RESTART, Job, Wish
 from edgewise.runtime.store.pipelines import KeptPipeline
-from edgewise.runtime.watch.logs import end_of
+
+Answer = TypeVar("Answer")
 
 log = logging.getLogger("edgewise.nodes")
 MOST_OUTPUT_BYTES = 1_000_000
@@ -117,19 +120,19 @@ def _cut(pipelines: LivePipelines, ends: tuple[str, str], body: bytes) -> LinkNo
     return LinkNow(up, list(ends))
 
 
-def about_work(jobs: LiveJobs, pipelines: LivePipelines, request: http.HttpRequest) -> http.Response:
+async def about_work(jobs: LiveJobs, pipelines: LivePipelines, request: http.HttpRequest) -> http.Response:
     """Answer a request about jobs or pipelines.
 
     Raises:
         ProtocolError: it cannot be done; says why.
     """
-    if request.method == "POST" and jobs.store.get(BACKEND, THIS_MACHINE) != THIS_MACHINE:
-        raise ProtocolError("jobs and pipelines do not run on Kubernetes yet", status=409)
+    if request.method == "POST" and request.parts[2:] == ["pipelines"]:
+        _check_here(jobs.store)
     match request.method, request.parts[2:]:
         case "GET", ["jobs"]:
             return http.as_json([JobKept(**job.row()) for job in jobs.book.listed()])
         case "POST", ["jobs"]:
-            return http.as_json(JobKept(**_submit(jobs, request.body).row()))
+            return http.as_json(JobKept(**(await _submit(jobs, request.body)).row()))
         case "GET", ["jobs", number]:
             return http.as_json(JobKept(**_find(jobs, number).row()))
         case "DELETE", ["jobs", number]:
@@ -137,7 +140,7 @@ def about_work(jobs: LiveJobs, pipelines: LivePipelines, request: http.HttpReque
             return http.as_json(JobKept(**_find(jobs, number).row()))
         case "GET", ["jobs", number, "output"]:
             job = _find(jobs, number)
-            size, end = end_of(jobs.processes.output(job.id), MOST_OUTPUT_BYTES)
+            size, end = await _asked(jobs.processes.written, job, MOST_OUTPUT_BYTES)
             return http.as_json(JobOutput(job.id, job.state, size, end.decode(errors="replace")))
         case "GET", ["pipelines"]:
             return http.as_json([PipelineKept(**kept.row()) for kept in pipelines.listed()])
@@ -150,6 +153,23 @@ def about_work(jobs: LiveJobs, pipelines: LivePipelines, request: http.HttpReque
             pipelines.book.cancel(_pipeline(pipelines, number).id)
             return http.as_json(PipelineEnding(_id(number), True))
     return unanswered(request, "controller")
+
+
+def _check_here(store: Store) -> None:
+    if store.get(BACKEND, THIS_MACHINE) != THIS_MACHINE:
+        raise ProtocolError("pipelines do not run on Kubernetes yet", status=409)
+
+
+async def _asked(ask: Callable[..., Answer], *what: Any) -> Answer:
+    """What a backend answers that may wait for it: other requests are answered meanwhile.
+
+    Raises:
+        ProtocolError: it cannot be done, or nobody answers.
+    """
+    try:
+        return await asyncio.to_thread(ask, *what)
+    except RunError as error:
+        raise ProtocolError(str(error), status=503) from error
 
 
 def _id(number: str) -> int:
@@ -182,7 +202,7 @@ def _run(pipelines: LivePipelines, body: bytes) -> PipelineKept:
     return PipelineKept(**pipelines.book.submit(key, live).row())
 
 
-def _submit(jobs: LiveJobs, body: bytes) -> Job:
+async def _submit(jobs: LiveJobs, body: bytes) -> Job:
     wish = to_wish(read(body, JobWanted), clock.unix_s(), jobs.slot_s)
     try:
         _check_room(jobs, wish)
@@ -190,7 +210,7 @@ def _submit(jobs: LiveJobs, body: bytes) -> Job:
         raise
     except EdgewiseError as error:
         raise ProtocolError(str(error), status=409) from error
-    return jobs.book.submit(wish)
+    return jobs.book.submit(await _asked(jobs.processes.keep, wish))
 
 
 def to_wish(wanted: JobWanted, now_s: float, slot_s: float) -> Wish:

@@ -133,11 +133,17 @@ class JobTable(JobSchema):
             f"INSERT OR IGNORE INTO job ({', '.join(values)}) VALUES ({','.join('?' * len(values))})",
             tuple(values.values()),
         )
-        return self._select("WHERE key = ?", (wish.key,))[0]
+        job = self.of_key(wish.key)
+        assert job is not None  # it was there, or is now
+        return job
 
     def get(self, number: int) -> Job | None:
         """A job."""
         return next(iter(self._select("WHERE id = ?", (number,))), None)
+
+    def of_key(self, key: str) -> Job | None:
+        """The job that was submitted with a key."""
+        return next(iter(self._select("WHERE key = ?", (key,))), None)
 
     def listed(self, most: int = 1000) -> list[Job]:
         """The last jobs, oldest first."""

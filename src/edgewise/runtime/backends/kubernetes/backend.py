@@ -6,7 +6,6 @@ killed in between, is found by its port when another takes its place, and ended,
 """
 
 import logging
-import queue
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -20,6 +19,7 @@ from lightkube.types import CascadeType
 
 from edgewise.errors import RunError
 from edgewise.runtime.backends.contract import Answering, NodeSeen
+from edgewise.runtime.backends.kubernetes.asking import Asking
 from edgewise.runtime.backends.kubernetes.manifest import (
     PodPlace,
     Pods,
@@ -34,8 +34,8 @@ from edgewise.runtime.backends.kubernetes.seen import (
     watched_pods,
 )
 from edgewise.runtime.store import Process
+from edgewise.runtime.store.jobs import JobTable
 
-ASK_AGAIN_S, ASK_AGAIN_AT_MOST_S = 0.2, 5.0
 GONE, THERE, REFUSED = 404, 409, (400, 401, 403, 404, 422)  # what an API server says
 
 log = logging.getLogger("edgewise.kubernetes")
@@ -65,7 +65,6 @@ class KubernetesBackend:
         watching: bool = True,
     ) -> None:
         self.pods, self._client, self._place, self._give = pods, client, place, give
-        self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._coming: dict[str, int | None] = {}  # starts that no watch has shown yet: version, once there
         self._making: str | None = None  # the start that the API server is asked for now
@@ -74,9 +73,8 @@ class KubernetesBackend:
         self._pods = watched_pods(client, pods.system)
         for watch in (self._deployments, self._pods):
             watch.begin(watching)
-        self._ask = self._asked.put if watching else _at_once
-        if watching:
-            threading.Thread(target=self._carry_out, name="kubernetes", daemon=True).start()
+        self._asking = Asking("kubernetes") if watching else None
+        self._ask = _at_once if self._asking is None else self._asking.put
 
     def start(self, process: Process) -> str:
         """See `Backend`."""
@@ -126,9 +124,13 @@ class KubernetesBackend:
         """See `ServingBackend`: who keeps a system watches them beside this."""
         return {}
 
+    def jobs(self, book: JobTable) -> None:
+        """See `ServingBackend`: who keeps a system keeps them beside this."""
+
     def close(self) -> None:
         """Ask and watch no longer; what runs goes on."""
-        self._asked.put(None)
+        if self._asking is not None:
+            self._asking.close()
         for watch in (self._deployments, self._pods):
             watch.close()
 
@@ -147,18 +149,6 @@ class KubernetesBackend:
             for handle, made in list(self._coming.items()):
                 if key(self._client.namespace, handle) in seen or (made is not None and made <= version):
                     del self._coming[handle]
-
-    def _carry_out(self) -> None:
-        pause_s = ASK_AGAIN_S
-        while (do := self._asked.get()) is not None:
-            try:
-                do()
-                pause_s = ASK_AGAIN_S
-            except Exception as error:  # the API server is away, or busy: asked again, in turn
-                log.warning("asked again", extra={"why": str(error)[:200]})
-                self._asked.put(do)
-                threading.Event().wait(pause_s)
-                pause_s = min(2 * pause_s, ASK_AGAIN_AT_MOST_S)
 
     def _create(self, process: Process, handle: str, made: dict[str, Any]) -> None:
         with self._lock:

@@ -20,6 +20,12 @@ NAME = "edgewise/process"  # an annotation: labels hold fewer letters
 NAME_LETTERS = 40  # of a process's name in that of its Deployment, of 63
 PROBE_S, STARTS_WITHIN_S = 1, 300
 TURNED_AWAY_S = 1  # from being told to its end: gateways hear in the meantime that it goes
+NOBODY = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+NO_RIGHTS = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ def _pod(process: Process, sha256: str, pods: Pods, place: PodPlace) -> dict[str
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": pods.patience_s,
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": NOBODY,
         "containers": [_container(process, sha256, pods, place)],
         "volumes": [
             {"name": "tokens", "secret": {"secretName": pods.secret, "defaultMode": 0o444}},
@@ -117,7 +123,6 @@ def _container(process: Process, sha256: str, pods: Pods, place: PodPlace) -> di
     def probe(path: str, **more: int) -> dict[str, Any]:
         return {"httpGet": {"path": path, "port": process.port}, "periodSeconds": PROBE_S} | more
 
-    holds = {"cpu": f"{round(1e3 * place.cpu_cores)}m", "memory": str(round(place.memory_bytes))}
     return {
         "name": process.kind,
         "image": pods.image,
@@ -128,22 +133,25 @@ def _container(process: Process, sha256: str, pods: Pods, place: PodPlace) -> di
             {"name": MODELS_URL, "value": pods.models},
         ],
         "ports": [{"containerPort": process.port}],
-        "resources": {"requests": holds},  # a limit would kill who takes more than its variant says
+        "resources": {
+            "requests": requests(place.cpu_cores, place.memory_bytes)
+        },  # a limit would kill who takes more than its variant says
         "startupProbe": probe("/v2/health/ready", failureThreshold=STARTS_WITHIN_S),
         "readinessProbe": probe("/v2/health/ready", failureThreshold=2),
         "livenessProbe": probe("/v2/health/live", failureThreshold=10, timeoutSeconds=2),
         "lifecycle": {"preStop": {"sleep": {"seconds": TURNED_AWAY_S}}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": NO_RIGHTS,
         "volumeMounts": [
             {"name": "tokens", "mountPath": TOKENS, "readOnly": True},
             {"name": "models", "mountPath": MODELS_FOLDER},
             {"name": "tmp", "mountPath": "/tmp"},
         ],
     }
+
+
+def requests(cpu_cores: float, memory_bytes: float) -> dict[str, str]:
+    """What a container asks for, as Kubernetes writes it."""
+    return {"cpu": f"{round(1e3 * cpu_cores)}m", "memory": str(round(memory_bytes))}
 
 
 def sha256_of(model: Path) -> str:

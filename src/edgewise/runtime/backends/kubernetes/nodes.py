@@ -83,26 +83,31 @@ def node_has(node: Any) -> NodeHas:
 
 
 def pod_asks(pod: Any) -> PodAsks:
-    """What is kept of a pod; one that has ended asks for nothing.
+    """What is kept of a pod; one that has ended asks for nothing."""
+    system = (pod.metadata.labels or {}).get(SYSTEM)
+    if pod.status is not None and pod.status.phase in ENDED:
+        return PodAsks(None, system, (0.0, 0.0))
+    return PodAsks(pod.spec.nodeName, system, asked_by(pod.spec))
+
+
+def asked_by(spec: Any) -> tuple[float, float]:
+    """Cores and bytes of memory that a pod asks for.
 
     What starts it up runs before its containers, one after another, and needs room then; what starts it up
     and stays is a container more (Kubernetes' sidecars).
     """
-    system = (pod.metadata.labels or {}).get(SYSTEM)
-    if pod.status is not None and pod.status.phase in ENDED:
-        return PodAsks(None, system, (0.0, 0.0))
     stays, first = [0.0, 0.0], [0.0, 0.0]
-    for each in pod.spec.initContainers or ():
+    for each in spec.initContainers or ():
         asks = _asks(each)
         if each.restartPolicy == "Always":
             stays = _plus(stays, asks)
             first = _most(first, stays)
         else:
             first = _most(first, _plus(stays, asks))
-    for each in pod.spec.containers:
+    for each in spec.containers:
         stays = _plus(stays, _asks(each))
-    cores, memory_bytes = _plus(_most(first, stays), amounts(pod.spec.overhead))
-    return PodAsks(pod.spec.nodeName, system, (cores, memory_bytes))
+    cores, memory_bytes = _plus(_most(first, stays), amounts(spec.overhead))
+    return cores, memory_bytes
 
 
 def amounts(of: Mapping[str, str] | None) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from edgewise.errors import RunError, ScenarioError
 from edgewise.model.topology import Topology
 from edgewise.runtime.backends.contract import Answering, NodeSeen
 from edgewise.runtime.backends.kubernetes.backend import GONE, KubernetesBackend
+from edgewise.runtime.backends.kubernetes.jobs import ClusterJobs
 from edgewise.runtime.backends.kubernetes.manifest import SYSTEM, PodPlace, Pods, sha256_of
 from edgewise.runtime.backends.kubernetes.models import ModelServer
 from edgewise.runtime.backends.kubernetes.nodes import ClusterNodes, node_has
@@ -23,6 +24,7 @@ from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.backends.system import CLUSTER, Fork
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.store import DATABASE, Process, Store
+from edgewise.runtime.store.jobs import JobTable
 
 THERE = "deployment/"  # before the names of Deployments: other handles are of this machine
 PRIVATE = ("parts", "operator")
@@ -117,12 +119,13 @@ class ClusterBackend:
         with closing(Store.readable(folder / DATABASE)) as store:
             self.where = where = OnCluster(**store.get(CLUSTER))
             tokens = {whose: store.secret(whose) for whose in PRIVATE} if fork is not None else {}
-        self.here, client = LocalBackend(folder, fork), where.client()
+        self.here = LocalBackend(folder, fork)
+        self._client = client = where.client()
         self.models: ModelServer | None = None
         if fork is not None:
             _keep_secret(client, where, tokens)
             self.models = ModelServer(where.address, where.port, tokens["parts"])
-        pods = Pods(
+        self._pods = pods = Pods(
             where.system, where.image, f"http://{where.address}:{where.port}", where.secret, where.pull
         )
         self._nodes = ClusterNodes(client, where.system) if fork is not None else None
@@ -157,6 +160,10 @@ class ClusterBackend:
     def nodes(self) -> Mapping[str, NodeSeen]:
         """See `ServingBackend`."""
         return {} if self._nodes is None else self._nodes.seen()
+
+    def jobs(self, book: JobTable) -> ClusterJobs:
+        """See `ServingBackend`."""
+        return ClusterJobs(self._client, self._pods, book)
 
 
 def _place(process: Process) -> PodPlace:
