@@ -49,7 +49,9 @@ class Jobs:
         self.cluster, self.folder = cluster, folder
 
     def said(self, *arguments: str) -> str:
-        return subprocess.check_output(command(*arguments, "--state", "live"), cwd=self.folder, text=True)
+        at = arguments.index("--") if "--" in arguments else len(arguments)
+        whole = command(*arguments[:at], "--state", "live", *arguments[at:])
+        return subprocess.check_output(whole, cwd=self.folder, text=True)
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """What `edgewise jobs` lists, by what a job runs."""

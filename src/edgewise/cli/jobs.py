@@ -16,7 +16,7 @@ from rich.table import Table
 from edgewise.cli.commands import verbs
 from edgewise.cli.controller import DEFAULT, Folder, call
 from edgewise.cli.lasting import lasting, read_duration
-from edgewise.cli.output import Json, answer, out
+from edgewise.cli.output import Json, answer, note, out
 from edgewise.errors import EdgewiseError
 
 app = verbs()
@@ -65,6 +65,8 @@ def submit(
         "checkpoint_s": checkpoint, "checkpoint_bytes": parse_size(checkpoint_size),
     }  # fmt: skip
     found = call(folder, "POST", "/v1/admin/jobs", wish, patience_s=20.0)  # its key makes repeats harmless
+    if found["when_evicted"] != when_evicted:
+        note(["on Kubernetes a job that gives its node back restarts, from its last checkpoint"])
     answer(found, as_json, lambda: wide.print(f"job {found['id']} {found['state']}"))
 
 
