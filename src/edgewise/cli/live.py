@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -90,7 +90,22 @@ def up(
     ] = None,
     pull: Annotated[str, typer.Option(help="When: IfNotPresent, Always or Never.")] = "IfNotPresent",
     address: Annotated[
-        str | None, typer.Option(help="Of this machine, as pods reach it: they get their models there.")
+        str | None,
+        typer.Option(
+            help="Of this machine, as pods reach it, HOST or HOST:PORT: they get their models there."
+        ),
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="Where models are given, if --address is that of a Service.")
+    ] = None,
+    owner: Annotated[
+        str | None,
+        typer.Option(
+            help="deployment/NAME or pod/NAME of the namespace, with which goes what is made there."
+        ),
+    ] = None,
+    priority: Annotated[
+        str | None, typer.Option("--priority-class", help="Of the cluster, for workers.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the change and print what it would do; do nothing.")
@@ -126,7 +141,11 @@ def up(
     loaded = load_changed(scenario, changes)
     runs = LIVE if loaded.topology.sites else WITHOUT_GATEWAYS
     apart = on_namespaces(on, host, otlp)
-    cluster = on_cluster(on, loaded, folder, kubeconfig, (namespace, image, pull, address))
+    pods = {
+        "--image": image, "--address": address, "--listen": listen, "--owner": owner,
+        "--priority-class": priority,
+    }  # fmt: skip
+    cluster = on_cluster(on, loaded, folder, kubeconfig, namespace, pull, pods)
     note([*not_run(loaded, runs, "edgewise up"), *graphs.not_served(loaded), *unlike(loaded, apart)])
     note(unused_cables(loaded.spec.links or (), loaded.topology))
     given = deciding(loaded, by_decision(policy))
@@ -235,24 +254,25 @@ def on_cluster(
     scenario: Scenario,
     folder: Path,
     kubeconfig: Path | None,
-    pods: tuple[str, str | None, str, str | None],
+    namespace: str,
+    pull: str,
+    pods: Mapping[str, str | None],
 ) -> dict[str, Any] | None:
     """Where workers shall run on Kubernetes, for the store; None: here.
 
     Args:
-        pods: their namespace and image, when it is pulled, and this machine's address for them.
+        namespace, pull: of pods, and when their image is pulled.
+        pods: other options that are about them, by name.
     Raises:
         EdgewiseError: an option is missing or does not go with it, or the cluster lacks what is needed.
     """
-    namespace, image, pull, address = pods
-    given = {"--kubeconfig": kubeconfig, "--image": image, "--address": address}
     if on != A_CLUSTER:
-        for name, value in given.items():
+        for name, value in {"--kubeconfig": kubeconfig, **pods}.items():
             if value is not None:
                 raise EdgewiseError(f"{name} {value}: is for --on kubernetes; leave it out")
         return None
     for name in ("--image", "--address"):
-        if given[name] is None:
+        if pods[name] is None:
             raise EdgewiseError(f"--on kubernetes: needs {name}; see edgewise up --help")
     if others := [kind for kind in LIVE if kind not in ON_CLUSTER and getattr(scenario, kind)]:
         raise EdgewiseError(f"--on kubernetes: does not run {' and '.join(others)} yet; leave them out")
@@ -260,9 +280,15 @@ def on_cluster(
         from edgewise.runtime.backends.kubernetes import system
 
     file = None if kubeconfig is None else str(kubeconfig.absolute())
-    where = system.OnCluster(file, namespace, str(image), str(address), pull)
+    address, port = system.address_of(str(pods["--address"]))
+    where = system.OnCluster(
+        file, namespace, str(pods["--image"]), address, pull,
+        listen=pods["--listen"], priority=pods["--priority-class"],
+    )  # fmt: skip
     system.check(where, scenario.topology)
-    return system.settings_of(where, folder)
+    if pods["--owner"] is not None:
+        where = replace(where, owner=system.owner_of(where.client(), pods["--owner"]))
+    return system.settings_of(where, folder, port)
 
 
 def unlike(scenario: Scenario, apart: bool) -> list[str]:

@@ -12,7 +12,7 @@ import typer
 
 from edgewise import config
 from edgewise.cli.commands import verbs
-from edgewise.cli.output import note
+from edgewise.cli.output import note, out
 from edgewise.errors import EdgewiseError
 from edgewise.model.left_out import not_run
 from edgewise.policies import USUAL
@@ -193,9 +193,31 @@ def gateway(
     serving.run(serving.run_gateway(made, where, loaded.telemetry.period_s))
 
 
-@app.command(epilog="Example: edgewise pod")
-def pod() -> None:
+@app.command(epilog="Example: edgewise pod --ask http://edgewise:8000")
+def pod(
+    folder: Annotated[
+        Path | None,
+        typer.Option("--make-folder", help="Instead: make a folder of this user's own in a volume, and end."),
+    ] = None,
+    gateway: Annotated[
+        str | None, typer.Option("--ask", help="Instead: send the gateway at a URL one query, and end.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Of that query, or a service; the first by default.")
+    ] = None,
+    token_file: TokenFile = None,
+) -> None:
     """Be the worker that a pod's environment names, until told to end; Kubernetes runs it."""
+    if folder is not None:
+        from edgewise.runtime.process.pod import make_folder
+
+        return make_folder(folder)
+    if gateway is not None:
+        from edgewise.runtime import http
+        from edgewise.runtime.clients.one_query import answer_of
+
+        found = answer_of(gateway, http.one_token(client_token(token_file)), task)
+        return out.print(f"{found.task}: answered, {found.size_bytes} bytes", highlight=False)
     from edgewise.runtime.process.pod import main
 
-    main()
+    return main()

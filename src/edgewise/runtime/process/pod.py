@@ -46,6 +46,23 @@ def main(
     run(run_worker(worker_of(process), where))
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder that its owner alone may enter in a volume, which is root's and everybody's to write.
+
+    A live system keeps its state in no folder that others could replace. Mounted by itself (`subPath`), this
+    one is below folders of root alone.
+
+    Raises:
+        RunError: it cannot be made, or is somebody else's.
+    """
+    try:
+        disk.make_inside(folder)
+    except OSError as error:
+        raise RunError(f"--make-folder {folder}: {error.strerror}") from error
+    if folder.stat().st_uid != os.geteuid():
+        raise RunError(f"--make-folder {folder}: belongs to user {folder.stat().st_uid}")
+
+
 def _told(environment: Mapping[str, str]) -> tuple[Process, str]:
     missing = [name for name in (PROCESS, MODELS_URL) if not environment.get(name)]
     if missing:

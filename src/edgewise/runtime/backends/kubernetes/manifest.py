@@ -8,6 +8,7 @@ own before it answers. Kubernetes asks whether it is ready, ends what hangs, and
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ class Pods:
         pull: when the image is pulled, as Kubernetes has it.
         patience_s: from being told to end to being killed.
         priority: class of their priority, where the cluster has one for them.
+        owner: an owner reference; with that object goes whatever is made here.
     """
 
     system: str
@@ -49,6 +51,7 @@ class Pods:
     pull: str = "IfNotPresent"
     patience_s: int = 30
     priority: str | None = None
+    owner: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,12 @@ def deployment(process: Process, start: str, sha256: str, pods: Pods, place: Pod
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": start_name(process, start), "labels": labels, "annotations": named},
+        "metadata": {
+            "name": start_name(process, start),
+            "labels": labels,
+            "annotations": named,
+            **owned(pods.owner),
+        },
         "spec": {
             "replicas": 1,
             "revisionHistoryLimit": 0,
@@ -93,6 +101,11 @@ def deployment(process: Process, start: str, sha256: str, pods: Pods, place: Pod
             },
         },
     }
+
+
+def owned(owner: Mapping[str, str] | None) -> dict[str, Any]:
+    """What the metadata of an object says of its owner."""
+    return {} if owner is None else {"ownerReferences": [dict(owner)]}
 
 
 def _pod(process: Process, sha256: str, pods: Pods, place: PodPlace) -> dict[str, Any]:

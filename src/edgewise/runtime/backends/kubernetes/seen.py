@@ -5,6 +5,7 @@ Of an object only what the backend asks for is kept. While the API server is awa
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from lightkube import Client, KubeConfig
+from lightkube.config.kubeconfig import SERVICE_ACCOUNT as ACCOUNT
 from lightkube.core.exceptions import ConfigError, LoadResourceError
 from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.core_v1 import Pod
@@ -49,14 +51,21 @@ class PodSeen:
 
 
 def client_of(kubeconfig: Path | None, namespace: str | None = None) -> Client:
-    """Who speaks to an API server: that of a kubeconfig, else of the environment, in a pod of the cluster's.
+    """Who speaks to an API server: that of a kubeconfig, else what KUBECONFIG says, in a pod its own cluster.
+
+    In a pod the token of its service account is read anew for each question: the kubelet renews it.
 
     Raises:
         RunError: nothing says where it is, or the file cannot be read.
     """
+    named = kubeconfig or os.environ.get("KUBECONFIG")
     try:
-        config = KubeConfig.from_file(kubeconfig) if kubeconfig else KubeConfig.from_env()
+        config = KubeConfig.from_file(named) if named else KubeConfig.from_env(ACCOUNT)
         return Client(config=config.get(), namespace=namespace, field_manager="edgewise")
+    except KeyError as error:  # a service account is there, and nothing says where the API server is
+        raise RunError(
+            f"kubernetes: a service account, and no {error.args[0]}; name a --kubeconfig"
+        ) from error
     except (ConfigError, LoadResourceError, OSError, ValueError) as error:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "kubernetes: KUBECONFIG"
         raise RunError(f"{where}: {error}; name a file that kubectl --kubeconfig takes") from error

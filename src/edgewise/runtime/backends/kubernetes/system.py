@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from lightkube import ApiError, Client
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Namespace, Node, Secret
+from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
+from lightkube.resources.apps_v1 import Deployment
+from lightkube.resources.core_v1 import Namespace, Node, Pod, Secret
 
 from edgewise.errors import RunError, ScenarioError
 from edgewise.model.topology import Topology
@@ -28,6 +29,7 @@ from edgewise.runtime.store.jobs import JobTable
 
 THERE = "deployment/"  # before the names of Deployments: other handles are of this machine
 PRIVATE = ("parts", "operator")
+OWNERS: dict[str, Any] = {"deployment": Deployment, "pod": Pod}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,13 @@ class OnCluster:
     Attributes:
         kubeconfig: file, or None for what the environment says.
         namespace, image: of its pods.
-        address: of this machine, as pods reach it.
+        address: of this machine, or of a Service in front of it, as pods reach it.
         pull: when the image is pulled, as Kubernetes has it.
         system: tells its objects from those of others in the namespace.
         port: where it gives models.
+        listen: address at which it does; None: at `address`.
+        owner: reference to the object with which all goes that is made there.
+        priority: class of the workers' priority.
     """
 
     kubeconfig: str | None
@@ -50,6 +55,14 @@ class OnCluster:
     pull: str = "IfNotPresent"
     system: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
     port: int = field(default_factory=free_port)
+    listen: str | None = None
+    owner: dict[str, Any] | None = None
+    priority: str | None = None
+
+    @property
+    def here(self) -> str:
+        """Address of this machine at which models are given."""
+        return self.listen or self.address
 
     @property
     def secret(self) -> str:
@@ -61,14 +74,49 @@ class OnCluster:
         return client_of(Path(self.kubeconfig) if self.kubeconfig else None, self.namespace)
 
 
-def settings_of(wanted: OnCluster, folder: Path) -> dict[str, Any]:
-    """What the store keeps; the system's name and port stay where it ran on a cluster before."""
+def settings_of(wanted: OnCluster, folder: Path, port: int | None = None) -> dict[str, Any]:
+    """What the store keeps; the system's name and port stay where it ran on a cluster before.
+
+    Args:
+        port: where models are given, if that was said.
+    """
     if (folder / DATABASE).is_file():
         with closing(Store.readable(folder / DATABASE)) as store:
             before = store.get(CLUSTER)
         if before is not None:
             wanted = replace(wanted, system=before["system"], port=before["port"])
-    return asdict(wanted)
+    return asdict(wanted if port is None else replace(wanted, port=port))
+
+
+def address_of(text: str) -> tuple[str, int | None]:
+    """Host and, where it is said, port of an address.
+
+    Raises:
+        RunError: the port is no number of one.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or ":" in host:  # an address of IPv6 has no port beside it
+        return text, None
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise RunError(f"--address {text}: {port!r} is no port; write HOST or HOST:PORT")
+    return host, int(port)
+
+
+def owner_of(client: Client, name: str) -> dict[str, str]:
+    """A reference to an object of the namespace, from `deployment/NAME` or `pod/NAME`.
+
+    Raises:
+        RunError: it is neither, is not there, or may not be asked for.
+    """
+    kind, _, plain = name.partition("/")
+    if kind not in OWNERS or not plain:
+        raise RunError(f"--owner {name}: write deployment/NAME or pod/NAME")
+    try:
+        found: Any = client.get(OWNERS[kind], plain)
+    except Exception as error:  # whatever a connection can do
+        raise RunError(f"--owner {name}: {error}") from error
+    version = "apps/v1" if kind == "deployment" else "v1"
+    return {"apiVersion": version, "kind": kind.title(), "name": plain, "uid": str(found.metadata.uid)}
 
 
 def check(wanted: OnCluster, topology: Topology) -> None:
@@ -78,7 +126,7 @@ def check(wanted: OnCluster, topology: Topology) -> None:
         RunError: the API server does not say, or nothing can listen at the address.
         ScenarioError: a node is missing, or smaller.
     """
-    ModelServer(wanted.address, 0, "").close()
+    ModelServer(wanted.here, 0, "").close()
     try:
         client = wanted.client()
         nodes: list[Any] = list(client.list(Node))
@@ -124,10 +172,11 @@ class ClusterBackend:
         self.models: ModelServer | None = None
         if fork is not None:
             _keep_secret(client, where, tokens)
-            self.models = ModelServer(where.address, where.port, tokens["parts"])
+            self.models = ModelServer(where.here, where.port, tokens["parts"])
         self._pods = pods = Pods(
-            where.system, where.image, f"http://{where.address}:{where.port}", where.secret, where.pull
-        )
+            where.system, where.image, f"http://{where.address}:{where.port}", where.secret, where.pull,
+            priority=where.priority, owner=where.owner,
+        )  # fmt: skip
         self._nodes = ClusterNodes(client, where.system) if fork is not None else None
         give = self.models.add if self.models is not None else sha256_of
         self.there = KubernetesBackend(client, pods, _place, give, watching=fork is not None)
@@ -177,7 +226,10 @@ def _keep_secret(client: Client, where: OnCluster, tokens: Mapping[str, str]) ->
     Raises:
         RunError: it cannot be written.
     """
-    meta = ObjectMeta(name=where.secret, namespace=where.namespace, labels={SYSTEM: where.system})
+    owners = None if where.owner is None else [OwnerReference(**where.owner)]
+    meta = ObjectMeta(
+        name=where.secret, namespace=where.namespace, labels={SYSTEM: where.system}, ownerReferences=owners
+    )
     try:
         client.apply(Secret(metadata=meta, stringData=dict(tokens)), force=True)
     except Exception as error:  # whatever a connection can do
