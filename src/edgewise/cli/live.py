@@ -104,9 +104,7 @@ def up(
             help="deployment/NAME or pod/NAME of the namespace, with which goes what is made there."
         ),
     ] = None,
-    priority: Annotated[
-        str | None, typer.Option("--priority-class", help="Of the cluster, for workers.")
-    ] = None,
+    priority: Annotated[str | None, typer.Option("--priority-class", help="Of workers, there.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the change and print what it would do; do nothing.")
     ] = False,
@@ -141,11 +139,8 @@ def up(
     loaded = load_changed(scenario, changes)
     runs = LIVE if loaded.topology.sites else WITHOUT_GATEWAYS
     apart = on_namespaces(on, host, otlp)
-    pods = {
-        "--image": image, "--address": address, "--listen": listen, "--owner": owner,
-        "--priority-class": priority,
-    }  # fmt: skip
-    cluster = on_cluster(on, loaded, folder, kubeconfig, namespace, pull, pods)
+    pods = {"--address": address, "--listen": listen, "--owner": owner, "--priority-class": priority}
+    cluster = on_cluster(on, loaded, folder, kubeconfig, namespace, pull, {"--image": image, **pods})
     note([*not_run(loaded, runs, "edgewise up"), *graphs.not_served(loaded), *unlike(loaded, apart)])
     note(unused_cables(loaded.spec.links or (), loaded.topology))
     given = deciding(loaded, by_decision(policy))
