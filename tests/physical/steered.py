@@ -50,6 +50,10 @@ class PlayedBackend:
     def jobs(self, book: Any) -> None:
         """They are processes of this machine."""
 
+    def counted(self) -> tuple[()]:
+        """It asks nobody."""
+        return ()
+
     def look(self, process: Any, handle: str) -> Answering:
         """Whether one is ready, it says at its port."""
         return Answering(process.url, None)

@@ -131,6 +131,14 @@ def begins(cluster: Cluster, folder: Path, before: str = "") -> str:
     return made
 
 
+def metrics(folder: Path) -> list[str]:
+    """What the controller counts."""
+    said = (folder / "up.log").read_text()
+    url = said.split("controller: ")[1].split(";")[0]
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+        return answer.read().decode().splitlines()
+
+
 def there(cluster: Cluster, kind: str = "deployment") -> list[str]:
     return [each["metadata"]["name"] for each in cluster.list(kind, "-n", SPACE, "-l", "edgewise/system")]
 
@@ -157,7 +165,12 @@ def test_from_nothing_to_an_answer_and_whoever_kills_a_pod_has_it_back(cluster, 
         )
         states = {each["name"]: each["state"] for each in said["processes"]}
         assert states == dict.fromkeys(("echo-cpu@n1", "echo-cpu@n3", "gateway-0"), "running")
-    assert there(cluster) == [] and there(cluster, "secret") == []
+        assert len(there(cluster, "poddisruptionbudget")) == 1
+        print("\n".join(each for each in metrics(tmp_path) if "kubernetes" in each))
+        assert any(
+            each.startswith('edgewise_kubernetes_calls_total{verb="watch"}') for each in metrics(tmp_path)
+        )
+    assert [there(cluster, kind) for kind in ("deployment", "secret", "poddisruptionbudget")] == [[], [], []]
 
 
 def test_who_is_killed_finds_workers_again_and_a_change_replaces_them(cluster, given, tmp_path):
@@ -202,6 +215,10 @@ def test_what_pods_of_others_ask_for_is_in_the_ledger(cluster, given, tmp_path):
         cluster.wait(lambda: others() >= 0.6 - 1e-6, 60, "the tenant to be seen")
         cluster.kubectl("delete", "pod", "tenant", "--grace-period=0", "--force")
         cluster.wait(lambda: others() < 0.3, 60, "the room to be free again")
+        cluster.kubectl("cordon", "n2")
+        cluster.wait(lambda: others() == 1.0, 60, "the node to take nothing new")
+        cluster.kubectl("uncordon", "n2")
+        cluster.wait(lambda: others() < 0.3, 60, "the node to be open again")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def account(tmp_path, monkeypatch):
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "192.0.2.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr(seen, "Client", lambda config, namespace, field_manager: (config, namespace))
+    monkeypatch.setattr(seen.CALLS, "client", lambda config, namespace: (config, namespace))
     return tmp_path
 
 

@@ -7,11 +7,13 @@ import pytest
 
 pytest.importorskip("lightkube", reason="needs the extra kubernetes")
 
+import httpx2
 from lightkube.resources.core_v1 import Node, Pod
 
 from edgewise.errors import RunError
 from edgewise.runtime.backends.kubernetes import PodPlace, Pods
-from edgewise.runtime.backends.kubernetes.manifest import deployment, sha256_of, start_name
+from edgewise.runtime.backends.kubernetes.calls import Calls, CountedTransport
+from edgewise.runtime.backends.kubernetes.manifest import budget, deployment, sha256_of, start_name
 from edgewise.runtime.backends.kubernetes.models import ModelServer
 from edgewise.runtime.backends.kubernetes.nodes import node_has, pod_asks, quantity
 from edgewise.runtime.process import pod
@@ -136,7 +138,45 @@ def test_a_pod_that_has_ended_asks_for_nothing_and_a_node_says_what_it_has():
         "conditions": [{"type": "Ready", "status": "True"}],
     }
     there = node_has(Node.from_dict({"metadata": {"name": "n"}, "status": status}))
-    assert there.ready and there.has == (4.0, 8 * 2**30)
+    assert there.ready and there.takes and there.has == (4.0, 8 * 2**30)
+
+
+@pytest.mark.parametrize(
+    ("spec", "takes"),
+    [
+        ({"unschedulable": True}, False),
+        ({"taints": [{"key": "gone", "effect": "NoExecute"}]}, False),
+        ({"taints": [{"key": "mine", "effect": "NoSchedule"}]}, False),
+        ({"taints": [{"key": "rather-not", "effect": "PreferNoSchedule"}]}, True),
+    ],
+)
+def test_a_node_that_is_cordoned_or_tainted_takes_nothing_new(spec, takes):
+    assert node_has(Node.from_dict({"metadata": {"name": "n"}, "spec": spec})).takes is takes
+
+
+def test_whoever_drains_a_node_takes_one_worker_at_a_time():
+    made = budget("edgewise-ab", "space", "ab")["spec"]
+    asked = {each["key"]: each for each in made["selector"]["matchExpressions"]}
+    labels = deployment(PROCESS, "0a1b", "00", replace(PODS, system="ab"), PodPlace("n1", 1.0, 1e9))
+    labels = labels["spec"]["template"]["metadata"]["labels"]
+    assert made["maxUnavailable"] == 1 and asked.keys() <= labels.keys()
+    assert labels["edgewise/system"] in asked["edgewise/system"]["values"]
+
+
+def test_calls_of_the_api_server_are_counted_and_watches_apart():
+    calls, said = Calls(), []
+
+    def answers(request):
+        said.append(request.method)
+        return httpx2.Response(200, content=iter([b"123", b"45"]))
+
+    with httpx2.Client(transport=CountedTransport(httpx2.MockTransport(answers), calls)) as client:
+        client.get("http://api/pods", params={"watch": "true"})
+        client.get("http://api/pods")
+        client.delete("http://api/pods/one")
+    many, answered = calls.counted()
+    assert many.counts == {"watch": 1, "GET": 1, "DELETE": 1} and said == ["GET", "GET", "DELETE"]
+    assert answered.counts == {"watch": 5, "GET": 5, "DELETE": 5}
 
 
 def test_what_the_environment_lacks_is_said():

@@ -24,12 +24,27 @@ NODE = Node("n", "c", Resources(2.0, 4e9, 8e9))
     ],
 )
 def test_others_hold_what_they_take_of_the_part_that_a_scenario_counts_on(has, theirs, taken):
-    found = list(others([NODE], {"n": NodeSeen(True, has, theirs)}))
+    found = list(others([NODE], {"n": NodeSeen(True, has, theirs)}, ()))
     assert found == ([] if taken is None else [Reservation("others on n", "n", taken, INFERENCE)])
 
 
 def test_a_node_that_nobody_else_manages_is_the_systems_alone():
-    assert list(others([NODE], {"another": NodeSeen(True, Resources(1.0), Resources(1.0))})) == []
+    assert list(others([NODE], {"another": NodeSeen(True, Resources(1.0), Resources(1.0))}, ())) == []
+
+
+def test_a_node_that_takes_nothing_new_has_no_room_beside_what_stands_there():
+    has = Resources(8.0, 16e9, 8e9)
+    closed = {"n": NodeSeen(True, has, Resources(1.0), takes=False)}
+    held = [
+        Reservation("worker", "n", Resources(0.5, 1e9), INFERENCE),
+        Reservation("job-1", "n", Resources(1.0), -1),
+        Reservation("others on n", "n", Resources(0.25), INFERENCE),  # of the look before
+        Reservation("elsewhere", "m", Resources(2.0), INFERENCE),
+    ]
+    (found,) = others([NODE], closed, held)
+    assert found.resources == Resources(0.5, 3e9, 8e9)
+    more = [*held, Reservation("more", "n", Resources(9.0, 9e9, 8e9), INFERENCE)]
+    assert list(others([NODE], closed, more)) == []
 
 
 def test_the_ledger_follows_what_others_take_and_which_nodes_are_up(tmp_path):

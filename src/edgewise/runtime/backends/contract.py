@@ -1,6 +1,6 @@
 """What a lifecycle asks of a backend; `edgewise.testing.check_backend` checks it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -57,14 +57,30 @@ class NodeSeen:
     """A node as whoever manages it says.
 
     Attributes:
-        up: whether it takes and runs work.
+        up: whether it runs work.
         has: what of it can be given to work.
         others: what work that is none of this system's holds of that.
+        takes: whether it takes new work, as well; what runs there goes on.
     """
 
     up: bool
     has: Resources
     others: Resources
+    takes: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Something that a backend counts since it was made, for who watches the system.
+
+    Attributes:
+        name, about: of the metric; `label`: what `counts` are by.
+    """
+
+    name: str
+    about: str
+    label: str
+    counts: Mapping[str, float]
 
 
 class ServingBackend(Backend[Process], Protocol):
@@ -87,3 +103,6 @@ class ServingBackend(Backend[Process], Protocol):
 
     def jobs(self, book: JobTable) -> "JobBackend | None":
         """Who runs the jobs of a book; None where they are processes of the controller's machine."""
+
+    def counted(self) -> Sequence[Counted]:
+        """What it costs whom it asks; empty where it asks nobody."""

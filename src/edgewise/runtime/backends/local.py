@@ -60,3 +60,7 @@ class LocalBackend:
 
     def jobs(self, book: JobTable) -> None:
         """See `ServingBackend`: they are processes of their own, whatever forks workers."""
+
+    def counted(self) -> tuple[()]:
+        """See `ServingBackend`."""
+        return ()

@@ -250,7 +250,7 @@ class Controller:
             case "GET", ["openapi.json"]:
                 return http.as_json(document("controller"))
             case "GET", ["metrics"]:
-                return page(faults_in(self.faults))
+                return page(faults_in(self.faults, self.backend.counted()))
             case "GET", ["v1", "status"]:
                 return http.as_json(await self.shown.status())
             case "GET", ["v1", "streams"]:

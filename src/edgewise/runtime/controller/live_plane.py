@@ -150,7 +150,7 @@ class LivePlane(Plane):
         seen = {} if known is None else {each.replica: each for each in known[1]}
         mine = {name for name, each in seen.items() if each.node != NO_NODE}
         wanted = [each for each in _holds(self.scenario, self.store.processes()) if each.owner not in mine]
-        wanted += others(nodes, manager)
+        wanted += others(nodes, manager, ledger.reservations)
         if changed := tuple(each for each in wanted if ledger.needs(each.owner) != each):
             yield HoldsChanged(changed)
         if known is not None:
@@ -168,18 +168,31 @@ class LivePlane(Plane):
         return {*self.store.nodes_down(), *(name for name, node in manager.items() if not node.up)}
 
 
-def others(nodes: Iterable[Node], manager: Mapping[str, NodeSeen]) -> Iterator[Reservation]:
+def others(
+    nodes: Iterable[Node], manager: Mapping[str, NodeSeen], held: Iterable[Reservation]
+) -> Iterator[Reservation]:
     """What work of others holds of the nodes of a scenario, beyond what the scenario leaves to it.
 
-    A scenario may count on a part of a node alone.
+    A scenario may count on a part of a node alone. A node that takes nothing new has no room left, and what
+    stands there stays.
+
+    Args:
+        held: what the ledger has, of whomever.
     """
     for node in nodes:
         if (seen := manager.get(node.name)) is None:
             continue
-        amounts = zip(*(each.as_tuple() for each in (seen.others, seen.has, node.resources)), strict=True)
+        name, total = f"others on {node.name}", node.resources.as_tuple()
+        amounts = zip(seen.others.as_tuple(), seen.has.as_tuple(), total, strict=True)
         taken = [min(max(theirs - (has - ours), 0.0), ours) if has else 0.0 for theirs, has, ours in amounts]
+        if not seen.takes:
+            mine = [
+                each.resources.as_tuple() for each in held if each.node == node.name and each.owner != name
+            ]
+            left = [has - sum(column) for has, *column in zip(total, *mine, strict=True)]
+            taken = [max(pair) for pair in zip(taken, left, strict=True)]
         if any(taken):
-            yield Reservation(f"others on {node.name}", node.name, Resources(*taken), INFERENCE)
+            yield Reservation(name, node.name, Resources(*taken), INFERENCE)
 
 
 def _amounts(resources: Resources) -> dict[str, float]:

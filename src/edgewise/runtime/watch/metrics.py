@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.runtime import clock
+from edgewise.runtime.backends.contract import Counted
 from edgewise.runtime.gateway.forwarding import Upstream
 from edgewise.runtime.gateway.served import OUTCOMES
 from edgewise.runtime.gateway.session import UNKNOWN, Session
@@ -258,10 +259,25 @@ class _FaultMetrics(Collector):
         yield _filled(family, list(self._faults.counts.items()))
 
 
-def faults_in(faults: Faults) -> CollectorRegistry:
-    """A registry that says how often policies of a process failed, by decision and kind."""
+class _Counts(Collector):
+    def __init__(self, counted: Counted) -> None:
+        self._counted = counted
+
+    def collect(self) -> Iterable[Metric]:
+        counted = self._counted
+        family = CounterMetricFamily(counted.name, counted.about, labels=[counted.label])
+        yield _filled(family, [((by,), value) for by, value in counted.counts.items()])
+
+
+def faults_in(faults: Faults, counted: Iterable[Counted] = ()) -> CollectorRegistry:
+    """A registry that says how often policies of a process failed, by decision and kind.
+
+    Args:
+        counted: what else it says.
+    """
     registry = CollectorRegistry()
-    registry.register(_FaultMetrics(faults))
+    for each in (_FaultMetrics(faults), *map(_Counts, counted)):
+        registry.register(each)
     return registry
 
 

@@ -162,6 +162,17 @@ def _container(process: Process, sha256: str, pods: Pods, place: PodPlace) -> di
     }
 
 
+def budget(name: str, namespace: str, system: str, owner: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """A disruption budget: of a system's workers and replicas one at a time may be taken away on purpose."""
+    starts = [{"key": SYSTEM, "operator": "In", "values": [system]}, {"key": START, "operator": "Exists"}]
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": namespace, "labels": {SYSTEM: system}, **owned(owner)},
+        "spec": {"maxUnavailable": 1, "selector": {"matchExpressions": starts}},
+    }
+
+
 def requests(cpu_cores: float, memory_bytes: float) -> dict[str, str]:
     """What a container asks for, as Kubernetes writes it."""
     return {"cpu": f"{round(1e3 * cpu_cores)}m", "memory": str(round(memory_bytes))}

@@ -17,6 +17,7 @@ from edgewise.runtime.backends.kubernetes.manifest import SYSTEM
 from edgewise.runtime.backends.kubernetes.seen import ObjectWatch
 
 ENDED = ("Succeeded", "Failed")
+CLOSED = ("NoSchedule", "NoExecute")  # effects of taints, none of which our pods tolerate
 UNITS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
     f"{unit}i": 2.0 ** (10 * power) for power, unit in enumerate("KMGT", 1)
 }
@@ -33,9 +34,10 @@ class PodAsks:
 
 @dataclass(frozen=True, slots=True)
 class NodeHas:
-    """What is kept of a node: whether it is ready, and what pods may have of it."""
+    """What is kept of a node: whether it is ready, and takes pods, and what these may have of it."""
 
     ready: bool
+    takes: bool
     has: tuple[float, float]
 
 
@@ -70,7 +72,9 @@ class ClusterNodes:
             if pod.node is not None and pod.system != self.system:
                 others[pod.node] = _plus(others.get(pod.node, (0.0, 0.0)), pod.asks)
         return {
-            name: NodeSeen(node.ready, Resources(*node.has), Resources(*others.get(name, (0.0, 0.0))))
+            name: NodeSeen(
+                node.ready, Resources(*node.has), Resources(*others.get(name, (0.0, 0.0))), node.takes
+            )
             for name, node in self._nodes.rows.items()
         }
 
@@ -79,7 +83,9 @@ def node_has(node: Any) -> NodeHas:
     """What is kept of a node."""
     conditions = (node.status and node.status.conditions) or ()
     ready = any(each.type == "Ready" and each.status == "True" for each in conditions)
-    return NodeHas(ready, amounts(node.status and node.status.allocatable))
+    taints = [each.effect for each in node.spec.taints or ()] if node.spec else []
+    closed = bool(node.spec and node.spec.unschedulable) or any(each in CLOSED for each in taints)
+    return NodeHas(ready, not closed, amounts(node.status and node.status.allocatable))
 
 
 def pod_asks(pod: Any) -> PodAsks:

@@ -19,6 +19,7 @@ from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.core_v1 import Pod
 
 from edgewise.errors import RunError
+from edgewise.runtime.backends.kubernetes.calls import CALLS
 from edgewise.runtime.backends.kubernetes.manifest import NAME, PORT, START, SYSTEM
 
 Row = TypeVar("Row")
@@ -61,7 +62,7 @@ def client_of(kubeconfig: Path | None, namespace: str | None = None) -> Client:
     named = kubeconfig or os.environ.get("KUBECONFIG")
     try:
         config = KubeConfig.from_file(named) if named else KubeConfig.from_env(ACCOUNT)
-        return Client(config=config.get(), namespace=namespace, field_manager="edgewise")
+        return CALLS.client(config.get(), namespace)
     except KeyError as error:  # a service account is there, and nothing says where the API server is
         raise RunError(
             f"kubernetes: a service account, and no {error.args[0]}; name a --kubeconfig"

@@ -7,17 +7,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lightkube import ApiError, Client
+from lightkube import ApiError, Client, codecs
 from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.core_v1 import Namespace, Node, Pod, Secret
+from lightkube.resources.policy_v1 import PodDisruptionBudget
 
 from edgewise.errors import RunError, ScenarioError
 from edgewise.model.topology import Topology
-from edgewise.runtime.backends.contract import Answering, NodeSeen
+from edgewise.runtime.backends.contract import Answering, Counted, NodeSeen
 from edgewise.runtime.backends.kubernetes.backend import GONE, KubernetesBackend
+from edgewise.runtime.backends.kubernetes.calls import CALLS
 from edgewise.runtime.backends.kubernetes.jobs import ClusterJobs
-from edgewise.runtime.backends.kubernetes.manifest import SYSTEM, PodPlace, Pods, sha256_of
+from edgewise.runtime.backends.kubernetes.manifest import SYSTEM, PodPlace, Pods, budget, sha256_of
 from edgewise.runtime.backends.kubernetes.models import ModelServer
 from edgewise.runtime.backends.kubernetes.nodes import ClusterNodes, node_has
 from edgewise.runtime.backends.kubernetes.seen import client_of
@@ -68,6 +70,11 @@ class OnCluster:
     def secret(self) -> str:
         """Name of the Secret with its tokens."""
         return f"edgewise-tokens-{self.system}"
+
+    @property
+    def budget(self) -> str:
+        """Name of the disruption budget of its workers and replicas."""
+        return f"edgewise-{self.system}"
 
     def client(self) -> Client:
         """Who speaks to the API server."""
@@ -172,6 +179,7 @@ class ClusterBackend:
         self.models: ModelServer | None = None
         if fork is not None:
             _keep_secret(client, where, tokens)
+            _keep_budget(client, where)
             self.models = ModelServer(where.here, where.port, tokens["parts"])
         self._pods = pods = Pods(
             where.system, where.image, f"http://{where.address}:{where.port}", where.secret, where.pull,
@@ -214,6 +222,10 @@ class ClusterBackend:
         """See `ServingBackend`."""
         return ClusterJobs(self._client, self._pods, book)
 
+    def counted(self) -> tuple[Counted, ...]:
+        """See `ServingBackend`."""
+        return CALLS.counted()
+
 
 def _place(process: Process) -> PodPlace:
     needs = process.settings["needs"]
@@ -236,14 +248,30 @@ def _keep_secret(client: Client, where: OnCluster, tokens: Mapping[str, str]) ->
         raise RunError(f"kubernetes: secret {where.secret} cannot be written: {error}") from error
 
 
+def _keep_budget(client: Client, where: OnCluster) -> None:
+    """Have whoever drains nodes take one worker or replica at a time, and wait until it is back.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+    try:
+        client.apply(
+            codecs.from_dict(budget(where.budget, where.namespace, where.system, where.owner)), force=True
+        )
+    except Exception as error:  # whatever a connection can do
+        raise RunError(f"kubernetes: budget {where.budget} cannot be written: {error}") from error
+
+
 def remove(folder: Path) -> list[str]:
-    """Remove what a system that has ended left on its cluster; the names of Secrets."""
+    """Remove what a system that has ended left on its cluster; the names of it."""
     with closing(Store.readable(folder / DATABASE)) as store:
         where = OnCluster(**store.get(CLUSTER))
-    try:
-        where.client().delete(Secret, where.secret)
-    except ApiError as error:
-        if error.status.code != GONE:
-            raise RunError(f"kubernetes: secret {where.secret} stays: {error}") from error
-        return []
-    return [where.secret]
+    removed = []
+    for kind, name in ((PodDisruptionBudget, where.budget), (Secret, where.secret)):
+        try:
+            where.client().delete(kind, name)
+            removed.append(name)
+        except ApiError as error:
+            if error.status.code != GONE:
+                raise RunError(f"kubernetes: {name} stays: {error}") from error
+    return removed
