@@ -57,6 +57,13 @@ PARTS = {
         ("test_edgewise_jobs.py",),
         (*POD, "beds/kubernetes/tests/test_edgewise_up.py", "src/edgewise/runtime/controller/jobs.py"),
     ),
+    "chart": Part(
+        ("test_edgewise_chart.py",),
+        (
+            "charts/edgewise/*.*", "charts/edgewise/templates/**/*.*", "deploy/rights.txt",
+            "src/edgewise/runtime/clients/one_query.py", *POD,
+        ),
+    ),
     "picker": Part(
         ("test_reference_picker.py",),
         (
