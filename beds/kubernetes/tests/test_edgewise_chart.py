@@ -77,18 +77,17 @@ Helm = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def image(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Image:
-    """Edgewise with what it needs to speak to the API server; all nodes have it."""
+def image(kubernetes: None, tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """Edgewise with what it needs to speak to the API server."""
     pytest.importorskip("numba", reason="the image is made of this environment's wheel: pip install -e .")
     name = "docker.io/edgewise-bed/edgewise-inside:1"
-    made = of_edgewise(tmp_path_factory.mktemp("inside"), name, "live,kubernetes")
-    cluster.load(made)
-    return made
+    return of_edgewise(tmp_path_factory.mktemp("inside"), name, "live,place,kubernetes")
 
 
 @pytest.fixture(scope="module")
-def space(cluster: Cluster) -> None:
+def space(cluster: Cluster, image: Image) -> None:
     """A namespace that enforces `restricted`, and the token of clients."""
+    cluster.load(image)
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE, "labels": labels}})
     cluster.wait(lambda: cluster.find("serviceaccount", "default", SPACE) is not None, 30, "the account")
@@ -171,22 +170,6 @@ def answers_again(cluster: Cluster, asking: Callable[[], list[list[float]]], cou
         raise
 
 
-def test_its_account_may_do_what_is_written_down_and_nothing_else(cluster, space, tmp_path):
-    program = built("helm.sh/helm/v3", "v3.22.0", "cmd/helm")
-    only = ("--show-only", "templates/rights.yaml", "-f", str(REPOSITORY / "deploy/values.yaml"))
-    version = ("--kube-version", cluster.version)
-    made = run([str(program), "template", "edgewise", str(CHART), "-n", SPACE, *only, *version])
-    cluster.kubectl("apply", "-n", SPACE, "-f", "-", stdin=made)
-    account = f"system:serviceaccount:{SPACE}:edgewise"
-    cluster.wait(
-        lambda: "deployments" in cluster.kubectl("auth", "can-i", "--list", f"--as={account}", "-n", SPACE),
-        30, "the rights to be known",
-    )  # fmt: skip
-    rights = cluster.kubectl("auth", "can-i", "--list", f"--as={account}", "-n", SPACE)
-    cluster.kubectl("delete", "-n", SPACE, "-f", "-", stdin=made)
-    assert lines(rights) == RIGHTS.read_text().splitlines()
-
-
 def test_installed_asked_changed_and_taken_back_under_load(cluster, helm, asking, tmp_path):
     before = names(cluster, OF_RELEASE), names(cluster, OF_CLUSTER)
     began_s = time.monotonic()
@@ -197,6 +180,10 @@ def test_installed_asked_changed_and_taken_back_under_load(cluster, helm, asking
     first = workers(cluster)
     assert {each["settings"]["node"] for each in first.values()} == {"n1", "n2"}
     assert "Phase:          Succeeded" in helm("test", "--timeout", "200s")
+
+    account = f"system:serviceaccount:{SPACE}:edgewise"
+    rights = cluster.kubectl("auth", "can-i", "--list", f"--as={account}", "-n", SPACE)
+    assert lines(rights) == RIGHTS.read_text().splitlines()
 
     changed = SCENARIO.replace("capacity_qps: 100", "capacity_qps: 90")
     for what, text, capacity in (("upgrade", changed, 90), ("rollback", SCENARIO, 100)):
@@ -231,30 +218,3 @@ def test_workers_go_with_a_pod_that_held_their_state(cluster, helm, asking):
     assert len(workers(cluster)) == len(before)
     helm("uninstall", "--wait", "--timeout", "120s")
     cluster.wait(lambda: not workers(cluster), 120, "workers to be gone")
-
-
-def test_with_a_volume_workers_outlive_the_pod(cluster, helm, asking, tmp_path):
-    (volume := tmp_path / "volume").mkdir()
-    only = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n3"]}
-    cluster.apply({
-        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "state"},
-        "spec": {
-            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand",
-            "local": {"path": str(volume)},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [only]}]}},
-        },
-    })  # fmt: skip
-    helm("install", "--set", "state.persistent=true,state.storageClassName=by-hand",
-         "--wait", "--timeout", "300s")  # fmt: skip
-    answers_again(cluster, asking)
-    (pod,) = cluster.list("pod", "-n", SPACE, "-l", "app.kubernetes.io/component=controller")
-    before = workers(cluster)
-    cluster.kubectl("delete", "pod", pod["metadata"]["name"], "-n", SPACE, "--grace-period=0", "--force")
-    answers_again(cluster, asking)
-    assert workers(cluster) == before, "workers were started anew"
-    (told,) = [each for each in workers(cluster) if "n1" in each]
-    cluster.kubectl("delete", "pod", "-n", SPACE, "-l", f"edgewise/start={told.rpartition('-')[2]}")
-    cluster.kubectl("rollout", "status", "-n", SPACE, f"deployment/{told}", "--timeout=100s")
-    helm("uninstall", "--wait", "--timeout", "120s")
-    cluster.wait(lambda: not workers(cluster), 120, "workers to be gone")
-    cluster.kubectl("delete", "pv", "state")
