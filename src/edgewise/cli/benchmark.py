@@ -8,7 +8,8 @@ import typer
 
 from edgewise import policies
 from edgewise.cli.commands import verbs
-from edgewise.cli.output import answer, out, progress, show
+from edgewise.cli.output import answer, out, show
+from edgewise.cli.progress import SaidProgress
 from edgewise.cli.results import refuse_undecided
 from edgewise.cli.verbs import JobsOption, JsonOption, complete_policy, complete_scenario, parse_seeds, parted
 from edgewise.errors import EdgewiseError
@@ -49,7 +50,7 @@ def benchmark(
     for decision, name in asked:
         policies.find(decision, name)
     runs = sum(len(numbers) * len(scenario or SUITE[decision]) for decision, _ in asked)
-    with progress() as bar:
+    with SaidProgress() as bar:
         task = bar.add_task("runs", total=runs)
         rows = [
             scored(decision, name, numbers, scenario or (), lambda: bar.advance(task), jobs)

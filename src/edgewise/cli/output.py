@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 from rich.console import Console
@@ -21,9 +21,6 @@ from rich.table import Table
 from rich.text import Text
 
 from edgewise.errors import EdgewiseError, RunError
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 Json = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 out = Console()
@@ -226,13 +223,6 @@ def _plain(value: Any) -> str:
 def command() -> str:
     """The command line, to be repeated."""
     return shlex.join(["edgewise", *sys.argv[1:]])
-
-
-def progress(counted: bool = True, kept: Callable[[], str] = lambda: "nothing is kept") -> "Progress":
-    """How far a command is, on standard error; see `edgewise.cli.progress`."""
-    from edgewise.cli.progress import SaidProgress
-
-    return SaidProgress(counted, kept)
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from rich.markup import escape
 from edgewise import config
 from edgewise.cli.commands import verbs
 from edgewise.cli.lasting import lasting
-from edgewise.cli.output import Json, err, note, out, progress, show, wrong
+from edgewise.cli.output import Json, err, note, out, show, wrong
+from edgewise.cli.progress import SaidProgress
 from edgewise.errors import EdgewiseError, ProfileError, extra
 from edgewise.kernels.compiled import cache_root
 from edgewise.model.topology import CPU
@@ -81,7 +82,7 @@ def profile(
     axes = dict(_axis(text) for text in axis or [])
     if crowd := quiet.expected():
         _warn(f"{crowd}; end them, or what is measured is not what this hardware can do")
-    with progress(counted=False) as bar:
+    with SaidProgress(counted=False) as bar:
         row = bar.add_task(model, total=1.0)
         measured = measure.measure(
             file,

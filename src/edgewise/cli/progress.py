@@ -23,7 +23,10 @@ class SaidProgress(Progress):
     shown: ClassVar["SaidProgress | None"] = None  # the one that is on the screen
 
     def __init__(
-        self, counted: bool, kept: Callable[[], str], clock: Callable[[], float] = time.monotonic
+        self,
+        counted: bool = True,
+        kept: Callable[[], str] = lambda: "nothing is kept",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         columns = [
             TextColumn("{task.description}"),

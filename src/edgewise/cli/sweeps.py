@@ -13,7 +13,8 @@ import typer
 from rich.markup import escape
 
 from edgewise.cli.commands import verbs
-from edgewise.cli.output import check_folder, command, note, out, progress, show
+from edgewise.cli.output import check_folder, command, note, out, show
+from edgewise.cli.progress import SaidProgress
 from edgewise.cli.results import refuse_undecided
 from edgewise.cli.verbs import (
     CureOption,
@@ -168,7 +169,7 @@ def _watched(points: Points) -> Iterator[None]:
         many = f"{len(points.kept())} runs ended and are kept in {points.folder}"
         return f"{many}; the same command with --resume goes on from there"
 
-    with progress(kept=kept) as bar:
+    with SaidProgress(kept=kept) as bar:
         task = bar.add_task("runs", total=0)
 
         def advance(asked: int, ended: int) -> None:

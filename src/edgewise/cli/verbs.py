@@ -11,7 +11,8 @@ import typer
 from edgewise import api, config, policies
 from edgewise.cli.commands import verbs
 from edgewise.cli.lasting import lasting
-from edgewise.cli.output import Json, answer, command, note, out, progress, show
+from edgewise.cli.output import Json, answer, command, note, out, show
+from edgewise.cli.progress import SaidProgress
 from edgewise.cli.results import show_result
 from edgewise.errors import EdgewiseError, RunError, extra
 from edgewise.model.ranges import seeds_of
@@ -91,7 +92,7 @@ def simulate(
     numbers, loaded = begun(scenario, seeds, changes, folder)
     work, chosen = assigning.assigned(loaded, by_decision(policy), "edgewise simulate")
     note(assigning.notes(loaded, work, "edgewise simulate"))
-    with progress() as bar:
+    with SaidProgress() as bar:
         task = bar.add_task(", ".join(map(str, chosen.values())), total=len(numbers))
         result = api.simulate(
             loaded, chosen, numbers, progress=lambda: bar.advance(task), command=command(), jobs=jobs
@@ -154,7 +155,7 @@ def compare(
         each for name in listed for each in (assigning.names(loaded, varied) if name == "all" else [name])
     ]
     note(assigning.notes(loaded, work, "edgewise compare"))
-    with progress() as bar:
+    with SaidProgress() as bar:
         task = bar.add_task("runs", total=len(numbers) * len(names))
         comparison = api.compare(
             loaded, {varied: names}, numbers, fixed=fixed, rival=rival, progress=lambda: bar.advance(task),

@@ -37,9 +37,9 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Change, LinkChange, NodeChange
 from edgewise.model.work import Stream
 from edgewise.sim.links.wires import Wires
-from edgewise.sim.streams import queues as kernels, tables
+from edgewise.sim.streams import tables
 from edgewise.sim.streams.carrying import Private, Shared
-from edgewise.sim.streams.queues import Streams, Workers
+from edgewise.sim.streams.state import ENDED, FAILED, OK, REJECTED, Streams, Workers
 from edgewise.sim.streams.tables import Outcome, Said
 from edgewise.sim.streams.telemetry import backlog_s, count_all_answers
 from edgewise.workloads.generate import generate_streams
@@ -211,9 +211,9 @@ class Simulation:
     def serve_rest(self) -> None:
         """Serve what is under way; streams that nothing serves lose the rest of their queries."""
         self.carrier.finish()
-        for i in np.flatnonzero(self.truth.state != kernels.ENDED):
+        for i in np.flatnonzero(self.truth.state != ENDED):
             # A stream that is bound all the same is bound to what is down: sent in vain.
-            outcome = kernels.FAILED if self.bound[i] >= 0 else kernels.REJECTED
+            outcome = FAILED if self.bound[i] >= 0 else REJECTED
             self.carrier.drop(int(i), np.inf, outcome)
 
     @property
@@ -336,7 +336,7 @@ class Simulation:
         delay_s = self._delay_s[self.rows.site[streams], self.world.cluster[worker]]
         reached = delay_s < np.inf  # else queries are sent in vain from now on, until the core knows of it
         for i, at_s in zip(streams[~reached].tolist(), now_s[~reached].tolist(), strict=True):
-            self.carrier.drop(i, at_s, kernels.REJECTED)
+            self.carrier.drop(i, at_s, REJECTED)
         self.carrier.attach(streams[reached], now_s[reached], worker[reached])
 
     def _change_node(self, change: NodeChange) -> None:
@@ -441,7 +441,7 @@ class Simulation:
     def _reattach(self, streams: Ints, now_s: float) -> None:
         """Streams whose worker came back before the core moved them."""
         for i in streams:
-            self.carrier.drop(int(i), now_s, kernels.FAILED)
+            self.carrier.drop(int(i), now_s, FAILED)
         self._attach(streams, np.full(streams.size, now_s))
 
     def _sample(self, now_s: float) -> None:
@@ -479,7 +479,7 @@ class Simulation:
             "streams_bound": bound,
             "streams_refused": refused,
             "queries": self.tally.queries.sum(axis=0).tolist(),
-            "ok": self.tally.queries[kernels.OK].tolist(),
-            "failed": self.tally.queries[kernels.FAILED].tolist(),
-            "rejected": self.tally.queries[kernels.REJECTED].tolist(),
+            "ok": self.tally.queries[OK].tolist(),
+            "failed": self.tally.queries[FAILED].tolist(),
+            "rejected": self.tally.queries[REJECTED].tolist(),
         }

@@ -27,7 +27,7 @@ from edgewise.core.orchestrate.counting import (
     known,
     may_change,
 )
-from edgewise.core.orchestrate.draft import ReplicaDraft
+from edgewise.core.orchestrate.draft import Fleet, ReplicaDraft
 from edgewise.core.orchestrate.events import (
     NO_NODE,
     FrameBegan,
@@ -266,7 +266,8 @@ class OrchestrateCore:
         return self._drafted(numbers).commands
 
     def _drafted(self, numbers: Ints) -> ReplicaDraft:
-        draft = ReplicaDraft(self)
+        fleet = Fleet(self.ledger, self.nodes, self.rows, self.needs, self.pools)
+        draft = ReplicaDraft(fleet, self.replicas, self._counted.most)
         done = np.zeros(len(numbers), dtype=np.bool_)
         for i, (n, change) in enumerate(numbers.tolist()):
             s = abs(change) - 1

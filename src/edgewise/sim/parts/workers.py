@@ -39,7 +39,7 @@ from edgewise.sim.images import Images, NodeImages, Outages, Parts
 from edgewise.sim.parts.part import Bystander, Rank, StartTimes
 from edgewise.sim.requests.sites import MOST, RequestSites
 from edgewise.sim.simulate import Simulation
-from edgewise.sim.streams.queues import ENDED
+from edgewise.sim.streams.state import ENDED
 
 
 class WorkerStage(IntEnum):

@@ -25,9 +25,9 @@ from edgewise.sim.streams.guests import (
     to_be_dropped,
 )
 from edgewise.sim.streams.lines import OnLinks, waiting_at
-from edgewise.sim.streams.queues import Streams, Tally, Workers
 from edgewise.sim.streams.shared import serve_on
 from edgewise.sim.streams.shared_leaving import join
+from edgewise.sim.streams.state import Streams, Tally, Workers
 
 
 @kernel

@@ -16,7 +16,7 @@ from edgewise.sim.direct import Direct
 from edgewise.sim.links.wires import Wires
 from edgewise.sim.streams import leaving, lines, queues, shared, shared_leaving, tables
 from edgewise.sim.streams.guests import Guests, join
-from edgewise.sim.streams.queues import Streams, Tally, Workers
+from edgewise.sim.streams.state import FAILED, STREAM, Streams, Tally, Workers
 from edgewise.sim.streams.telemetry import waiting_at
 
 
@@ -68,7 +68,7 @@ class Private:
         """Stream `i` sends no more to a worker; what was not served yet is lost. All before is served."""
         leaving.withdraw(i, worker, self.truth, self.workers, self.tally)
         leaving.detach(i, worker, self.truth, self.workers)
-        self.drop(i, now_s, queues.FAILED)
+        self.drop(i, now_s, FAILED)
 
     def move(self, i: int, worker: int, now_s: float) -> None:
         """Stream `i` sends no more to a worker; what it has sent is served there. All before is served."""
@@ -77,7 +77,7 @@ class Private:
             self._owner[row] = i
         else:
             self._free.append(row)
-        self.drop(i, now_s, queues.FAILED)
+        self.drop(i, now_s, FAILED)
 
     def _leave_behind(self, i: int, row: int, worker: int, now_s: float) -> bool:
         return leaving.leave_behind(i, row, worker, now_s, self.truth, self.workers, self.key)
@@ -89,7 +89,7 @@ class Private:
         return self._free.pop()
 
     def _grow(self, rows: int) -> None:
-        self.truth = np.concatenate([self.truth, records((rows,), queues.STREAM)]).view(np.recarray)
+        self.truth = np.concatenate([self.truth, records((rows,), STREAM)]).view(np.recarray)
 
     def fail(self, worker: int, now_s: float) -> None:
         """A worker dies: what it holds is lost, and what comes."""
@@ -132,7 +132,7 @@ class Private:
 
     def lose(self, lost: Any) -> None:
         """A query that was lost goes nowhere else."""
-        queues.lose(self.truth[lost.stream], lost.sent_s, queues.FAILED, self.tally)
+        queues.lose(self.truth[lost.stream], lost.sent_s, FAILED, self.tally)
 
     def send_again(self, i: int, lost: Any, worker: int, now_s: float) -> None:
         """A query of stream `i` that was lost is sent to where its stream is bound, and sends to now."""
@@ -280,7 +280,7 @@ class Shared(Private):
         """See `Private`; what is on a link uses it to the end, and is lost then."""
         shared_leaving.detach(i, worker, self.truth, self._on_links(), self.workers, self.tally)
         leaving.withdraw(i, worker, self.truth, self.workers, self.tally)
-        self.drop(i, now_s, queues.FAILED)
+        self.drop(i, now_s, FAILED)
 
     def idle(self, worker: int, now_s: float) -> bool:
         """See `Private`."""

@@ -17,8 +17,8 @@ import numpy as np
 from edgewise.arrays import Floats, Ints, Records, records
 from edgewise.kernels.compiled import kernel
 from edgewise.sim.heap import rise
-from edgewise.sim.streams.queues import WAITING, Streams, Workers
 from edgewise.sim.streams.servers import soonest
+from edgewise.sim.streams.state import WAITING, Streams, Workers
 
 # A request at a worker (GONE: it has ended): its row among streams, what it takes alone, and
 # when it begins at the latest.

@@ -14,18 +14,8 @@ import numpy as np
 from edgewise.core.dispatch.state import Ways
 from edgewise.kernels.compiled import kernel
 from edgewise.sim.heap import rise
-from edgewise.sim.streams.queues import (
-    FAILED,
-    WAITING,
-    Streams,
-    Tally,
-    Workers,
-    lose,
-    lose_with,
-    make_query,
-    room_to_lose,
-    send,
-)
+from edgewise.sim.streams.queues import lose, lose_with, make_query, room_to_lose, send
+from edgewise.sim.streams.state import FAILED, WAITING, Streams, Tally, Workers
 
 
 @kernel(allocates=False)

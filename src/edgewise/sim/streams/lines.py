@@ -10,8 +10,9 @@ from edgewise.arrays import Floats, Ints, Places, Records, records
 from edgewise.kernels.compiled import inner, kernel
 from edgewise.sim.links.net import Net, forget
 from edgewise.sim.links.sort import later
-from edgewise.sim.streams.queues import ENDED, FAILED, Streams, Tally, Workers, lose
+from edgewise.sim.streams.queues import lose
 from edgewise.sim.streams.servers import may_begin
+from edgewise.sim.streams.state import ENDED, FAILED, Streams, Tally, Workers
 
 LINE = np.dtype([("first", "i8"), ("last", "i8")])  # of queries at a worker; -1: there is none
 # A stream: how often it was moved, where it sends (-1: nowhere), when its last query came.

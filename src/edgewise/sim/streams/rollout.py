@@ -40,7 +40,8 @@ from edgewise.kernels.compiled import kernel
 from edgewise.model.scenario import Scenario
 from edgewise.policies.dispatch.meta import ALL
 from edgewise.sim.streams import queues as kernels, tables
-from edgewise.sim.streams.queues import MEMBER, NETWORK, STREAM, WAITING, make_query
+from edgewise.sim.streams.queues import NETWORK, make_query
+from edgewise.sim.streams.state import MEMBER, STREAM, WAITING
 from edgewise.workloads.generate import generate_streams
 
 

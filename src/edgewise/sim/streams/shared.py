@@ -20,12 +20,6 @@ from edgewise.sim.links.fifo import soonest_there
 from edgewise.sim.links.net import FIFO, MESSAGES, depart, forget, look, new_message, next_look_s
 from edgewise.sim.streams.lines import OnLinks, Senders, next_here_s, stand, take
 from edgewise.sim.streams.queues import (
-    FAILED,
-    REJECTED,
-    WAITING,
-    Streams,
-    Tally,
-    Workers,
     begin,
     drop_until,
     judge,
@@ -36,6 +30,7 @@ from edgewise.sim.streams.queues import (
     send,
 )
 from edgewise.sim.streams.servers import soonest
+from edgewise.sim.streams.state import FAILED, REJECTED, WAITING, Streams, Tally, Workers
 
 TOGETHER = 1000  # messages that are carried on together, so that they stay in the cache
 SHORT_S = 0.05  # as many come in so short a time in most worlds: it would take longer to add up all rates

@@ -10,16 +10,9 @@ from edgewise.sim.links.net import MESSAGES, forget
 from edgewise.sim.streams.guests import ask
 from edgewise.sim.streams.leaving import follow
 from edgewise.sim.streams.lines import OnLinks, Senders, leave as leave_line, leave_all, stand
-from edgewise.sim.streams.queues import (
-    ENDED,
-    Streams,
-    Tally,
-    Workers,
-    lose_with,
-    room_to_lose,
-    send,
-)
+from edgewise.sim.streams.queues import lose_with, room_to_lose, send
 from edgewise.sim.streams.shared import COME, post, send_no_more
+from edgewise.sim.streams.state import ENDED, Streams, Tally, Workers
 
 
 @kernel

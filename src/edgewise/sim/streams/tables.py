@@ -1,4 +1,4 @@
-"""From streams, a world and a timeline to the arrays of `sim.streams.queues`, and back to records.
+"""From streams, a world and a timeline to the arrays of `sim.streams.state`, and back to records.
 
 `Outcome` is what one run left behind: records, and the conversation with the decision core.
 """
@@ -19,7 +19,7 @@ from edgewise.core.sojourns import DELAY_BINS
 from edgewise.core.world import World
 from edgewise.model.topology import Change, NodeChange
 from edgewise.model.work import Stream
-from edgewise.sim.streams.queues import HELD, LOST, MEMBER, SERVER, STREAM, WORKER, Streams, Tally, Workers
+from edgewise.sim.streams.state import HELD, LOST, MEMBER, SERVER, STREAM, WORKER, Streams, Tally, Workers
 from edgewise.sim.streams.telemetry import CELL_ENDS_S, DELAY_CELLS
 
 ROOM = 16  # streams a worker's heap has room for at first

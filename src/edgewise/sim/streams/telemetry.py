@@ -5,8 +5,6 @@ A histogram of sojourns with bins of equal ratio makes quantiles exact within 12
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from edgewise.arrays import Floats
@@ -14,9 +12,7 @@ from edgewise.core.dispatch.views import DispatchView
 from edgewise.core.sojourns import DELAY_BINS, FINE_BITS
 from edgewise.core.telemetry import LONGEST_S
 from edgewise.kernels.compiled import kernel
-
-if TYPE_CHECKING:
-    from edgewise.sim.streams.queues import Streams, Workers
+from edgewise.sim.streams.state import Streams, Workers
 
 # A float's sign, exponent and first 4 bits name its cell, 16 an octave: within one are two bins at most.
 CELL_BITS = 48
