@@ -22,7 +22,7 @@ from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
 from edgewise.policies import USUAL
 from edgewise.policies.split import SplitProgram
-from edgewise.report.statistics import Interval, mean_interval, quantile_interval
+from edgewise.report.intervals import Interval, mean_interval, quantile_interval
 from edgewise.runtime.clients.split_trial import Trial, TrialSetting, try_split
 from edgewise.splitting import splitting
 

@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
+from edgewise.report.intervals import bootstrap_interval, mean_interval
 from edgewise.report.records import write_whole
-from edgewise.report.statistics import PairedComparison, bootstrap_interval, mean_interval
+from edgewise.report.statistics import PairedComparison
 
 Status = Literal["holds", "fails", "inconclusive", "not_in_quick"]
 Method = Literal["as published", "edgewise"]

@@ -31,7 +31,8 @@ from edgewise.arrays import Floats
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.model.scenario import Scenario
 from edgewise.report import style
-from edgewise.report.statistics import best_baseline, mean_interval
+from edgewise.report.intervals import mean_interval
+from edgewise.report.statistics import best_baseline
 from edgewise.report.style import legend_below, new_axes
 from edgewise.seeds import kind_of, only_validation_seeds
 from edgewise_studies import points

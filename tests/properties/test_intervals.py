@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from scipy import special
 
+from edgewise.report.intervals import chance_above, mean_interval
 from edgewise.report.schema import WORK, Measure
-from edgewise.report.statistics import chance_above, compare, judged, mean_interval
+from edgewise.report.statistics import compare, judged
 from edgewise.sweeps.vary import parse_target
 
 SHARE, TIME = (0.0, 1.0), (0.0, math.inf)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgewise.report.figures import heat_map
-from edgewise.report.statistics import mean_interval
+from edgewise.report.intervals import mean_interval
 from edgewise_studies import points
 from edgewise_studies.run import boxes, chart, whiskers
 

@@ -13,9 +13,10 @@ from markupsafe import Markup
 
 from edgewise.report import sections
 from edgewise.report.html import environment, site_picture
+from edgewise.report.intervals import Interval, mean_interval
 from edgewise.report.records import RecordedRun
 from edgewise.report.schema import Measure
-from edgewise.report.statistics import Interval, compare, mean_interval
+from edgewise.report.statistics import compare
 from edgewise.report.style import as_png
 from edgewise.report.timeline import timelines
 

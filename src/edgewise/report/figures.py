@@ -13,8 +13,9 @@ from matplotlib.ticker import PercentFormatter
 from edgewise.arrays import Floats
 from edgewise.errors import RunError
 from edgewise.report import over_time
+from edgewise.report.intervals import mean_interval
 from edgewise.report.records import RecordedRun
-from edgewise.report.statistics import PairedComparison, judged, mean_interval
+from edgewise.report.statistics import PairedComparison, judged
 from edgewise.report.style import COLOURS, INK, MARKERS, as_png, legend_below, new_axes, time_axis
 from edgewise.report.summary import by_seed, of_applications
 from edgewise.report.timeline import timelines

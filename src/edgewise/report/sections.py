@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 
 from edgewise.arrays import Floats
 from edgewise.report import decided, verdicts
+from edgewise.report.intervals import Interval, mean_interval
 from edgewise.report.over_time import lost_work
 from edgewise.report.records import RecordedRun
 from edgewise.report.schema import WORK, Measure
-from edgewise.report.statistics import Interval, mean_interval
 from edgewise.report.summary import by_seed, of_applications
 from edgewise.report.use import delays_of, use_of
 

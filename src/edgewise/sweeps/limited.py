@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from edgewise.errors import EdgewiseError
 from edgewise.limits import Limit, in_words
 from edgewise.model.scenario import Scenario
-from edgewise.report.statistics import Interval, mean_interval
+from edgewise.report.intervals import Interval, mean_interval
 from edgewise.run.result import Result
-from edgewise.sweeps.vary import Point, Points, Target, named
+from edgewise.sweeps.points import Point, Points
+from edgewise.sweeps.vary import Target, named
 
 SEEDS, ROUNDS = 3, 3  # of a cure that is tried; cures in a row, each for what limits after the one before
 MOST_SEEDS = 10_000  # beyond them more do not decide

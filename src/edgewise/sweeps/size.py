@@ -27,10 +27,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from edgewise.errors import EdgewiseError, ScenarioError
+from edgewise.report.intervals import Interval, chance_above, mean_interval
 from edgewise.report.schema import Measure
-from edgewise.report.statistics import Interval, chance_above, mean_interval
 from edgewise.sweeps.limited import deciding
-from edgewise.sweeps.vary import Point, Points, Target, named, price
+from edgewise.sweeps.points import Point, Points, price
+from edgewise.sweeps.vary import Target, named
 
 
 class Knee(NamedTuple):

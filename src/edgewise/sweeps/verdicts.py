@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from edgewise.report.verdicts import left_unserved
-from edgewise.sweeps.vary import Point, Points, Target
+from edgewise.sweeps.points import Point, Points
+from edgewise.sweeps.vary import Target
 
 Tried = tuple[Point, str]  # a point and the label of a policy
 

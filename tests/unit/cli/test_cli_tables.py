@@ -23,7 +23,7 @@ def printed(headings, rows, width=80, **more):
 
 
 def row(mean, low, high, p, rule=RULE, n=10):
-    from edgewise.report.statistics import Interval
+    from edgewise.report.intervals import Interval
 
     interval = Interval(mean, low, high, n)
     verdict = rule.verdict(interval, p)

@@ -8,12 +8,12 @@ import pytest
 from report_example import MANIFEST, stream_row, table, window_row
 
 from edgewise.report import over_time
+from edgewise.report.intervals import Interval
 from edgewise.report.records import RecordedRun, read_run, write_run
 from edgewise.report.schema import STREAMS, WINDOWS, WORK
 from edgewise.report.sections import refused
-from edgewise.report.statistics import Interval
 from edgewise.report.summary import FOR_A_WHILE, refusals
-from edgewise.sweeps.answer import Curve, curves
+from edgewise.sweeps.figures import Curve, curves
 
 
 def streams_run(folder: Path, rows: list[dict[str, Any]]) -> RecordedRun:

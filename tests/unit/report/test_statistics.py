@@ -8,15 +8,8 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from edgewise.errors import PolicyError
-from edgewise.report.statistics import (
-    as_family,
-    best_baseline,
-    bootstrap_interval,
-    compare,
-    holm,
-    mean_interval,
-    quantile_interval,
-)
+from edgewise.report.intervals import bootstrap_interval, mean_interval, quantile_interval
+from edgewise.report.statistics import as_family, best_baseline, compare, holm
 
 MIRRORED = {"win": "loss", "loss": "win", "tie": "tie", "inconclusive": "inconclusive"}
 

@@ -16,9 +16,10 @@ import edgewise as ew
 from edgewise import sweeps
 from edgewise.errors import EdgewiseError, ScenarioError
 from edgewise.model.ranges import seeds_of
-from edgewise.report.statistics import Interval, mean_interval
+from edgewise.report.intervals import Interval, mean_interval
+from edgewise.sweeps.points import price
 from edgewise.sweeps.size import hinge, said
-from edgewise.sweeps.vary import parse_target, price
+from edgewise.sweeps.vary import parse_target
 from edgewise.sweeps.verdicts import best_first
 from in_process import edgewise
 from waiting import wait_until
