@@ -1,42 +1,14 @@
-"""What a lifecycle asks of a backend; `edgewise.testing.check_backend` checks it."""
+"""What is asked of a live system's backend beyond a lifecycle: where processes answer, nodes, and jobs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol
 
 from edgewise.model.topology import Resources
+from edgewise.runtime.backends.jobs import JobBackend
+from edgewise.runtime.backends.lifecycle import Backend
 from edgewise.runtime.store import Process
 from edgewise.runtime.store.jobs import JobTable
-
-if TYPE_CHECKING:
-    from edgewise.runtime.backends.jobs import JobBackend
-
-What = TypeVar("What", contravariant=True)
-
-
-class Backend(Protocol[What]):
-    """Starts, watches and ends processes of one kind. No method waits for a process.
-
-    A handle names one start of a process. It is text, kept by its owner (in the store, or a job's folder),
-    and means the same to a backend that is made later: a controller that starts again finds its processes by
-    their handles.
-    """
-
-    def start(self, process: What) -> str:
-        """Start a process and return its handle.
-
-        Raises:
-            RunError: it cannot be started; says why.
-        """
-
-    def alive(self, handle: str) -> bool:
-        """Whether the process of a handle runs. One that ended never runs again."""
-
-    def stop(self, handle: str, force: bool = False) -> None:
-        """Ask the process of a handle to finish what it accepted and end; `force` ends it at once.
-
-        A handle whose process has ended is no error.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +73,7 @@ class ServingBackend(Backend[Process], Protocol):
     def nodes(self) -> Mapping[str, NodeSeen]:
         """Nodes by name, as they were last seen; empty where this system alone decides about its nodes."""
 
-    def jobs(self, book: JobTable) -> "JobBackend | None":
+    def jobs(self, book: JobTable) -> JobBackend | None:
         """Who runs the jobs of a book; None where they are processes of the controller's machine."""
 
     def counted(self) -> Sequence[Counted]:

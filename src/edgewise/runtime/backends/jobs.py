@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from edgewise.runtime.backends.contract import Backend
+from edgewise.runtime.backends.lifecycle import Backend
 from edgewise.runtime.store.jobs import Job, Wish
 
 

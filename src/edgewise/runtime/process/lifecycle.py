@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable
 from typing import Generic, TypeVar
 
 from edgewise.runtime import clock
-from edgewise.runtime.backends.contract import Backend
+from edgewise.runtime.backends.lifecycle import Backend
 
 What = TypeVar("What")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
