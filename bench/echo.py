@@ -32,9 +32,11 @@ from edgewise.runtime import http
 from edgewise.runtime.controller.models import write_stand_in
 from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
+from edgewise.runtime.gateway.needs import Book
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.process.serving import Listen, listen
 from edgewise.runtime.protocol.messages import InferResponse, decode_request, encode_response
+from edgewise.runtime.store.records import ALONE
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
 
@@ -99,28 +101,34 @@ async def serve_worker(ready: Any, max_batch: int) -> None:
         await asyncio.Event().wait()
 
 
-async def serve_gateway(ready: Any, worker_port: int) -> None:
+def gateway_to(worker_port: int, share: tuple[int, int] = ALONE) -> Gateway:
     """A gateway whose worker listens there."""
     began_s = time.monotonic()
     session = Session(
         world(), policies.load("dispatch", "least-impedance"), 0, lambda: time.monotonic() - began_s
     )
-    gateway = Gateway(session, [http.Client("127.0.0.1", worker_port)], ["echo"])
+    client = http.Client("127.0.0.1", worker_port)
+    return Gateway(session, [client], ["echo"], book=Book(share=share))
+
+
+async def serve_gateway(ready: Any, worker_port: int) -> None:
+    """A gateway whose worker listens there."""
+    gateway = gateway_to(worker_port)
     listening = await listen(with_admin(gateway), Listen(), at_once=True)  # with all that guards it
     ready.put(listening.http.port)
     await asyncio.gather(gateway.keep_time(), gateway.watch())
 
 
-async def open_stream(gateway_port: int) -> str:
+async def open_stream(gateway_port: int, rate_qps: float = 5e5) -> str:
     """Number of a new stream of the gateway."""
-    needs = {"task": "copy", "rate_qps": 5e5, "size_bytes": 6e5, "deadline_s": 5}
+    needs = {"task": "copy", "rate_qps": rate_qps, "size_bytes": 6e5, "deadline_s": 5}
     client = http.Client("127.0.0.1", gateway_port)
     opened = await client.request("POST", "/v1/streams", body=json.dumps(needs).encode())
     client.close()
     return str(json.loads(opened.body)["stream"])
 
 
-def process(main: Any, argument: int = 0, profile: str = "") -> tuple[Any, int]:
+def process(main: Any, argument: Any = 0, profile: str = "") -> tuple[Any, int]:
     """Start a process and wait for its port; with `profile`, it writes a cProfile there when it is ended."""
     ready: Any = mp.Queue()
     started = mp.Process(target=_child, args=(main, ready, argument, profile), daemon=True)
@@ -128,7 +136,7 @@ def process(main: Any, argument: int = 0, profile: str = "") -> tuple[Any, int]:
     return started, ready.get(timeout=60)
 
 
-def _child(main: Any, ready: Any, argument: int, profile: str) -> None:
+def _child(main: Any, ready: Any, argument: Any, profile: str) -> None:
     if not profile:
         uvloop.run(main(ready, argument))
         return

@@ -59,6 +59,9 @@ def up(
     gateways: Annotated[
         int | None, typer.Option(help="How many; one for each site by default.", min=1)
     ] = None,
+    gateway_processes: Annotated[
+        int | None, typer.Option(help="Of each gateway, which share its port; 1 by default.", min=1)
+    ] = None,
     port: Annotated[
         int, typer.Option(help="Of the first gateway; 0 takes free ones.", min=0, max=65000)
     ] = 8000,
@@ -120,6 +123,7 @@ def up(
     """
     from edgewise.cli import waiting
     from edgewise.runtime import disk
+    from edgewise.runtime.clients.reaching import fronts
     from edgewise.runtime.controller import graphs, models as models_of, nursery, plan, switching
     from edgewise.runtime.controller.difference import lines
     from edgewise.runtime.controller.rehearsal import rehearse
@@ -160,6 +164,7 @@ def up(
     stated = dict.fromkeys((*loaded.policies, *given)) if again else later  # the others stay as they are
     how: dict[str, Any] = {
         "given": None if again or left else given, "models": models, "gateways": gateways,
+        "gateway_processes": gateway_processes,
         "emulation": plan.Emulation(emulate, seed), "where": where, "otlp": otlp, "on_namespaces": apart,
         "cluster": cluster, "backend": A_CLUSTER if cluster else LOCAL,
         "switched": {decision: wanted[decision] for decision in stated if decision in wanted},
@@ -178,11 +183,11 @@ def up(
     rows = store.processes()
     if not again:
         waiting.check_ports(folder, rows)
-    for running in rows:
-        if running.process.kind == "gateway":
-            process, grpc = running.process, running.process.settings["grpc_port"]
-            also = "" if grpc is None else f", gRPC at port {grpc}"
-            out.print(f"{process.name}: {process.url}{also} (site {process.settings['site']})")
+    for front in fronts(store):
+        grpc, count = front.settings["grpc_port"], front.share[1]
+        also = "" if grpc is None else f", gRPC at port {grpc}"
+        shared = "" if count == 1 else f", {count} processes"
+        out.print(f"{front.name}: {front.url}{also} (site {front.settings['site']}{shared})")
     stand_ins = sum(r.process.settings.get("file", "").endswith(models_of.STAND_IN) for r in rows)
     if stand_ins:
         out.print(

@@ -96,11 +96,13 @@ class Waiting:
             raise typer.Exit(1)
 
     def _say_up(self, rows: list[Running]) -> None:
-        wanted = [r.process.kind for r in rows if r.process.wanted]
-        gateways = wanted.count("gateway")
-        workers = len(wanted) - gateways
+        wanted = [r.process for r in rows if r.process.wanted]
+        gateways = [each for each in wanted if each.kind == "gateway"]
+        fronts = sum(each.share[0] == 0 for each in gateways)
+        shared = f" ({len(gateways)} processes)" if len(gateways) > fronts else ""
+        workers = len(wanted) - len(gateways)
         after_s = time.monotonic() - self._began_s
-        up = f"{_count(gateways, 'gateway')} accepting, {_count(workers, 'worker')} ready"
+        up = f"{_count(fronts, 'gateway')} accepting{shared}, {_count(workers, 'worker')} ready"
         self._say(f"up after {after_s:.1f} s: {up}")
 
     def _say_failing(self, rows: list[Running]) -> None:
@@ -228,13 +230,15 @@ def check_ports(folder: Path, rows: Sequence[Running]) -> None:
         RunError: it has.
     """
     ours = holders(folder)  # among them some whose start was not written down: they give way
-    for row in rows:
-        settings, port = row.process.settings, row.process.port
-        if row.process.kind != "gateway" or "space" in settings or port in ours:
+    gateways = [row.process for row in rows if row.process.kind == "gateway"]
+    there = {process.group for process in gateways if process.port in ours}
+    for front in (process.front for process in gateways if process.share[0] == 0):
+        settings, port = front.settings, front.port
+        if "space" in settings or front.name in there:
             continue
-        _check(settings["host"], port, row.process.name, "--port")
+        _check(settings["host"], port, front.name, "--port")
         if settings["grpc_port"] is not None:
-            _check(settings["host"], settings["grpc_port"], f"gRPC of {row.process.name}", "--grpc-port")
+            _check(settings["host"], settings["grpc_port"], f"gRPC of {front.name}", "--grpc-port")
 
 
 def _check(host: str, port: int, whose: str, option: str) -> None:

@@ -28,6 +28,11 @@ def client_to(process: Process, store: Store, token: str | None) -> http.Client:
     return http.Client.of_url(process.url, token, http.tls_to(tls_files(folder, tls)[0]) if tls else None)
 
 
+def fronts(store: Store) -> list[Process]:
+    """Gateways as their clients reach them: one for all processes of a port."""
+    return [r.process.front for r in store.processes("gateway") if r.process.share[0] == 0]
+
+
 def operator(store: Store) -> http.Client:
     """A client of the controller that may do everything.
 

@@ -22,7 +22,7 @@ from edgewise.model.services import service_names
 from edgewise.model.values import most_of
 from edgewise.model.work import INFERENCE, DeferrableJob
 from edgewise.runtime import clock, disk
-from edgewise.runtime.clients.reaching import store_of
+from edgewise.runtime.clients.reaching import fronts, store_of
 from edgewise.runtime.clients.traffic import StreamSeen, Traffic, at_sites, measured, zeros
 from edgewise.runtime.controller.jobs import SLOT_S
 from edgewise.runtime.controller.live_plane import LivePlane
@@ -84,7 +84,7 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     """
     store, now_s = store_of(state), clock.unix_s()
     live, since_s = load_scenario(state / SCENARIO), 0.0 if last_s is None else now_s - last_s
-    one_gateway = len(store.processes("gateway")) == 1 and len(live.topology.sites) > 1
+    one_gateway = len(fronts(store)) == 1 and len(live.topology.sites) > 1
     seen, slot_s = (
         _seen(store, live, since_s, now_s),
         live.spec.jobs.slot_s if live.spec.jobs is not None else SLOT_S,

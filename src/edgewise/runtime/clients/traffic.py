@@ -20,7 +20,7 @@ from edgewise.model.problems import nearest
 from edgewise.model.services import services_of
 from edgewise.model.work import Stream
 from edgewise.runtime import clock, http
-from edgewise.runtime.clients.reaching import client_to, store_of
+from edgewise.runtime.clients.reaching import client_to, fronts, store_of
 from edgewise.runtime.controller.plan import SCENARIO
 from edgewise.runtime.protocol.messages import DEADLINE, STREAM, InferRequest, encode_request
 from edgewise.runtime.protocol.tensors import DTYPES
@@ -36,10 +36,10 @@ UNANSWERED = {409: "refused", 429: "dropped", 503: "dropped", 504: "dropped"}  #
 
 def at_sites(store: Store, sites: Iterable[str]) -> list[http.Client]:
     """A client of the gateway of each site; of the first gateway where a site has none."""
-    fronts = [running.process for running in store.processes("gateway")]
-    of_site = {front.settings["site"]: front for front in reversed(fronts)}
+    found = fronts(store)
+    of_site = {front.settings["site"]: front for front in reversed(found)}
     return [
-        client_to(of_site.get(site, fronts[0]), store, http.one_token(store.get("token"))) for site in sites
+        client_to(of_site.get(site, found[0]), store, http.one_token(store.get("token"))) for site in sites
     ]
 
 
@@ -275,13 +275,13 @@ def load(
         RunError: it does not answer, or has no such service or site.
     """
     store = store_of(state)
-    fronts = [r.process for r in store.processes("gateway")]
+    found = fronts(store)
     services = store.get("services", {})
     if service not in services:
         raise RunError(f"SERVICE: unknown service {service!r}; {nearest(service, services)}")
-    chosen = [front for front in fronts if site in (None, front.settings["site"])]
+    chosen = [front for front in found if site in (None, front.settings["site"])]
     if not chosen:
-        sites = [front.settings["site"] for front in fronts]
+        sites = [front.settings["site"] for front in found]
         raise RunError(f"--site: unknown site {site!r}; {nearest(site, sites)}")
     if deadline_s is None:
         deadline_s = _own_deadline_s(state, service)

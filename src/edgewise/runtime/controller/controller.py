@@ -152,7 +152,7 @@ class Controller:
 
     def _at_free_port(self, process: Process) -> Process:
         """A process whose port another program has got; gateways follow it, but clients of theirs cannot."""
-        if process.kind == "gateway" or (why := taken(process.port)) is None:
+        if (process.kind == "gateway" and process.share[1] == 1) or (why := taken(process.port)) is None:
             return process
         moved = replace(process, port=free_port())
         log.warning("port", extra={"who": process.name, "port": process.port, "why": why, "now": moved.port})

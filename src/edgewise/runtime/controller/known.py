@@ -8,9 +8,12 @@ from typing import Any
 from edgewise.core.world import World
 from edgewise.model.topology import Worker
 from edgewise.runtime.gateway.needs import known_as
+from edgewise.runtime.http import LOCALHOST
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.process.serving import Listen
-from edgewise.runtime.store import Process, Running, Store
+from edgewise.runtime.store import Process, Running, Store, sibling_name
+
+SHARED = ("host", "grpc_port", "tls")  # of a port: where clients of all its processes ask, and how
 
 
 class Known:
@@ -53,26 +56,48 @@ class Known:
     def gateways(
         self,
         sites: Sequence[str],
+        processes: int,
         where: Listen,
         settings: Mapping[str, Any],
         spaces: Mapping[str, Mapping[str, str]],
     ) -> list[Process]:
-        """Gateways for sites; those that are there keep theirs."""
+        """Gateways for sites, each of so many processes; those that are there keep theirs."""
         left, numbers = list(sites), dict[int, str]()
-        for running in self._of("gateway"):
-            if running.process.settings["site"] in left:
-                left.remove(running.process.settings["site"])
-                numbers[int(running.process.name.rpartition("-")[2])] = running.process.settings["site"]
+        for process in (running.process for running in self._of("gateway")):
+            if process.share[0] == 0 and process.settings["site"] in left:
+                left.remove(process.settings["site"])
+                numbers[int(process.group.rpartition("-")[2])] = process.settings["site"]
         free = (number for number in itertools.count() if number not in numbers)
         numbers |= dict(zip(list(itertools.islice(free, len(left))), left, strict=True))
         return [
-            self._gateway(number, site, where, {**settings, **spaces.get(site, {})})
+            process
             for number, site in sorted(numbers.items())
+            for process in self._sharing(
+                self._gateway(number, site, where, {**settings, **spaces.get(site, {})}), processes
+            )
         ]
+
+    def _sharing(self, front: Process, processes: int) -> list[Process]:
+        """The processes of a gateway: of several each has a private port, and all share its own."""
+        if processes == 1:
+            return [front]
+        shared = {"port": front.port} | {name: front.settings[name] for name in SHARED}
+        host = front.settings["host"] if "space" in front.settings else LOCALHOST
+        settings = front.settings | {"host": host, "grpc_port": None, "tls": None, "shared": shared}
+        return [
+            Process(name, "gateway", self._private_port(name), settings | {"share": (number, processes)})
+            for number in range(processes)
+            for name in (sibling_name(front.name, number),)
+        ]
+
+    def _private_port(self, name: str) -> int:
+        """The port that a process had for itself, or a free one."""
+        before = self.rows[name].process if name in self.rows else None
+        return before.port if before is not None and before.share[1] > 1 else free_port()
 
     def _gateway(self, number: int, site: str, where: Listen, settings: Mapping[str, Any]) -> Process:
         name = f"gateway-{number}"
-        before = self.rows[name].process if name in self.rows else None
+        before = self.rows[name].process.front if name in self.rows else None
         port = where.port + number if where.port else before.port if before else free_port()
         grpc_port = where.grpc_port and where.grpc_port + number
         if grpc_port == 0:

@@ -52,6 +52,7 @@ from edgewise.runtime.watch.collector import check_otlp
 from edgewise.runtime.worker.pieces import SUFFIX
 
 MOST_PROCESSES = 64
+SHARING = "gateway_processes"  # a setting of the store: how many share the port of a gateway
 HERE = Listen()
 
 
@@ -104,6 +105,7 @@ def prepare(
     given: Mapping[str, str] | None = NONE,
     models: Path | None = None,
     gateways: int | None = None,
+    gateway_processes: int | None = None,
     emulation: Emulation = EMULATED,
     where: Listen = HERE,
     otlp: str | None = None,
@@ -125,6 +127,7 @@ def prepare(
         models: holds VARIANT.onnx, MODEL.onnx or VARIANT.split (`pieces`); others get a stand-in that
             returns its input.
         gateways: how many; None for one at each site.
+        gateway_processes: of each, which share its port; None: as many as run, or one.
         emulation: of links and workers.
         where: the first gateway listens, and which clients may ask; the ports of the others follow, or are
             free ones where it says 0. Certificate and key are copied.
@@ -149,13 +152,14 @@ def prepare(
     count = len(scenario.topology.sites) if gateways is None else gateways
     services, wanted_policies = services_of(scenario), deciding(scenario, given or NONE)
     systems = _systems(scenario, services)
-    _check(world, services, count, wanted_policies, systems)
+    _check(world, services, count * (gateway_processes or 1), wanted_policies, systems)
     if where.pair:
         tls_server(*where.pair)
     check_whole(folder / DATABASE)
     store = Store(folder / DATABASE)
     change = begin_change(store, superseding)
     choose(store, backend, cluster)
+    sharing = _sharing(store, gateway_processes)
     spaces = _spaces(store, scenario, on_namespaces, rehearsed)
     cut = cut_graphs(given_scenario, folder)
     digest = _write(scenario, store)
@@ -187,10 +191,11 @@ def prepare(
         wanted = [
             *workers,
             *replicas(store, services, kinds, held(scenario, services, workers)),
-            *known.gateways(sites, where, settings, spaces),
+            *known.gateways(sites, sharing, where, settings, spaces),
         ]
         store.want([beside(process, known.rows) for process in wanted], known.renamed)
         store.name_policies(wanted_policies)
+        store.put(SHARING, sharing)
         store.put("token", where.token)
         store.put("controller", {"port": (store.get("controller") or {}).get("port") or free_port()})
         if change.before is None:
@@ -216,6 +221,21 @@ def _before(change: ScenarioChange) -> Wanted | None:
     processes = [from_fields(fields) for fields in before["processes"]]
     policies_before = before["settings"][POLICIES] or {}
     return Wanted(yaml.safe_load(before["scenario"]), policies_before, processes)
+
+
+def _sharing(store: Store, wanted: int | None) -> int:
+    """How many processes share the port of a gateway; as long as a system lives, numbers of streams go by it.
+
+    Raises:
+        RunError: another number runs.
+    """
+    runs = None if store.ended() else int(store.get(SHARING, 1))
+    if wanted is not None and runs not in (None, wanted):
+        raise RunError(
+            f"--gateway-processes {wanted}: {runs} serve each gateway, which cannot change while the system "
+            "runs; edgewise down, then up"
+        )
+    return runs or wanted or 1
 
 
 def _spaces(
@@ -280,7 +300,7 @@ def _check(
     if workers + gateways > MOST_PROCESSES:
         raise ScenarioError(
             f"workers: {workers} and {gateways} gateways are more than {MOST_PROCESSES} processes; "
-            "use a smaller scenario, or --gateways 1"
+            "use a smaller scenario, --gateways 1, or fewer --gateway-processes"
         )
     for decision, system in systems.items():
         _begun(decision, wanted[decision], system)

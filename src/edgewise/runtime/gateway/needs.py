@@ -19,7 +19,7 @@ from edgewise.runtime import clock
 from edgewise.runtime.protocol.messages import DEADLINE, number, text
 from edgewise.runtime.store import Store
 from edgewise.runtime.store.database import LEAST_PAUSE_S, WAIT_S, StoreError
-from edgewise.runtime.store.records import OpenStream, stream_number
+from edgewise.runtime.store.records import ALONE, OpenStream, stream_number
 
 FIGURES: dict[str, float | None] = {
     "rate_qps": None, "size_bytes": None, "deadline_s": None, "min_accuracy": 0.0,
@@ -111,10 +111,11 @@ class Book:
     Args:
         store: that all gateways share; numbers are unique over all of them. None keeps nothing.
         gateway: whose streams these are.
+        share: of its process in the gateway's port, see `Process.share`.
     """
 
-    def __init__(self, store: Store | None = None, gateway: str = "") -> None:
-        self._store, self._gateway = store, gateway
+    def __init__(self, store: Store | None = None, gateway: str = "", share: tuple[int, int] = ALONE) -> None:
+        self._store, self._gateway, self._share = store, gateway, share
 
     async def opened(self, stated: dict[str, Any], key: Key | None, owner: str) -> int:
         """A new stream's number; once this returns the stream is kept.
@@ -125,11 +126,11 @@ class Book:
             ProtocolError: it cannot be kept; status 503.
         """
         if self._store is None:
-            return stream_number()
+            return stream_number(self._share)
         until_s = clock.monotonic_s() + WAIT_S
         while True:
             try:
-                return self._store.records.open_stream(self._gateway, stated, key, owner)
+                return self._store.records.open_stream(self._gateway, stated, key, owner, self._share)
             except StoreError as error:
                 if not error.held or clock.monotonic_s() > until_s:
                     raise ProtocolError(f"no stream can be kept: {error}", status=503) from error

@@ -383,17 +383,21 @@ async def serve(
     tls: ssl.SSLContext | None = None,
     at_once: bool = False,
     bodies: Bodies | None = None,
+    shared: bool = False,
 ) -> Server:
     """Listen and answer with `handler`; port 0 takes a free one.
 
     Args:
+        shared: other processes of this user that say so may listen there, too; each connection goes to one.
         bodies: that other servers hold, too; None: as `limits` says.
         at_once: run the handler up to where it waits before others get a turn. A task for it costs as much
             as reading the request, and it needs one only then. What asks for the present task, such as
             `asyncio.timeout`, must come later.
     """
     bodies = bodies or Bodies(limits.bodies_bytes)
-    shared = _Shared(coded(handler, limits.body_bytes, bodies), limits, at_once, bodies)
+    common = _Shared(coded(handler, limits.body_bytes, bodies), limits, at_once, bodies)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Connection(shared), host, port, ssl=tls, backlog=1024)
-    return Server(server, shared, host, tls is not None)
+    server = await loop.create_server(
+        lambda: _Connection(common), host, port, ssl=tls, backlog=1024, reuse_port=shared or None
+    )
+    return Server(server, common, host, tls is not None)

@@ -31,11 +31,13 @@ from edgewise.runtime.controller import jobs
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.controller.plan import DATABASE, SCENARIO
 from edgewise.runtime.gateway import split
+from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.forwarding import Ways
 from edgewise.runtime.gateway.gateway import Gateway, Patience
 from edgewise.runtime.gateway.needs import Book, StreamRules
 from edgewise.runtime.gateway.service_requests import ServiceRequests
 from edgewise.runtime.gateway.session import Session
+from edgewise.runtime.gateway.siblings import Siblings
 from edgewise.runtime.gateway.writing import Writing
 from edgewise.runtime.process.compiling import try_out_here
 from edgewise.runtime.process.places import place_file
@@ -152,7 +154,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         [http.Client.of_url(url, token) for url, _ in places.values()],
         [model for _, model in places.values()],
         patience=replace(PATIENCE, lease_s=scenario.streams.lease_s),
-        book=Book(store, process.name),
+        book=Book(store, process.name, process.share),
         name=process.name,
         ways=Ways(world, settings["seed"], settings["client_s"], "space" in settings)
         if settings["emulate"]
@@ -166,7 +168,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     )
     if services is not None:
         gateway.services = _services(services, process, store, gateway)
-    where = _front(folder, process, store, scenario.live.bodies_bytes)
+    where = _listen(folder, process, store, scenario.live.bodies_bytes)
     if settings.get("trial"):
         gateway.draining = True  # it shows that it can begin, and touches nothing
         return await run_trial(gateway, replace(where, grpc_port=None))
@@ -179,8 +181,13 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     if shadow := store.policy("split", SHADOWS):
         for group in gateway.splits:
             group.hand(group.begun(shadow), watches=True)
-    following = Following(gateway, store, places)
-    await run_gateway(gateway, where, settings["telemetry_period_s"], also=following.keep())
+    siblings, front = None, None
+    if process.share[1] > 1:
+        siblings = Siblings(gateway, with_admin(gateway), process, token)
+        siblings.follow(running.process for running in store.processes("gateway"))
+        front = replace(_listen(folder, process.front, store, scenario.live.bodies_bytes), shared=True)
+    following = Following(gateway, store, places, siblings)
+    await run_gateway(gateway, where, settings["telemetry_period_s"], following.keep(), siblings, front)
     following.step()
     store.close()
 
@@ -197,10 +204,17 @@ class Following:
     Args:
         gateway: restored from the store.
         places: address and model of each worker as the gateway has it, by name.
+        siblings: with whom it shares a port.
     """
 
-    def __init__(self, gateway: Gateway, store: SteadyStore, places: dict[str, tuple[str, str]]) -> None:
-        self.gateway, self.store, self._places = gateway, store, places
+    def __init__(
+        self,
+        gateway: Gateway,
+        store: SteadyStore,
+        places: dict[str, tuple[str, str]],
+        siblings: Siblings | None = None,
+    ) -> None:
+        self.gateway, self.store, self._places, self._siblings = gateway, store, places, siblings
         self._writing = Writing(gateway, store)
         self._going_on = SaidOnce(log, "store")
 
@@ -218,6 +232,8 @@ class Following:
             self._writing.step()
 
     def _follow(self) -> None:
+        if self._siblings is not None:
+            self._siblings.follow(running.process for running in self.store.processes("gateway"))
         names, elsewhere = self.gateway.session.world.worker_names, self.gateway.book.moves()
         for running in self.store.processes("worker"):
             process = running.process
@@ -232,7 +248,7 @@ class Following:
                     log.info("worker followed", extra={"worker": name, "url": place[0]})
 
 
-def _front(folder: Path, process: Process, store: Store, bodies_bytes: float) -> Listen:
+def _listen(folder: Path, process: Process, store: Store, bodies_bytes: float) -> Listen:
     """Where a gateway listens and who may ask: clients; in its administration operator and controller."""
     settings = process.settings
     certificate, key = tls_files(folder, settings["tls"]) if settings["tls"] else (None, None)

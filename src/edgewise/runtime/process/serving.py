@@ -18,6 +18,7 @@ from edgewise.errors import ScenarioError
 from edgewise.runtime import http
 from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
+from edgewise.runtime.gateway.siblings import Siblings
 from edgewise.runtime.watch.metrics import Lag
 from edgewise.runtime.worker.pieces import PieceWorker
 from edgewise.runtime.worker.worker import LiveWorker
@@ -39,6 +40,7 @@ class Listen:
         names: that clients call this machine by, besides localhost and addresses in numbers.
         open: other machines may ask without a token.
         bodies_bytes: of requests that are held at once.
+        shared: processes of the same gateway listen there, too.
     """
 
     host: str = http.LOCALHOST
@@ -51,6 +53,7 @@ class Listen:
     names: tuple[str, ...] = ()
     open: bool = False
     bodies_bytes: float = http.BODIES_BYTES
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
@@ -86,18 +89,27 @@ class Listening:
         await asyncio.gather(*(server.close(grace_s) for server in (self.http, self.grpc) if server))
 
 
-async def listen(handler: http.Handler, where: Listen, at_once: bool = False) -> Listening:
+async def listen(
+    handler: http.Handler,
+    where: Listen,
+    at_once: bool = False,
+    before: Callable[[http.Handler], http.Handler] = lambda guarded: guarded,
+) -> Listening:
     """Serve a handler over HTTP, and over gRPC when asked for; `at_once` as in `http.serve`.
 
+    Args:
+        before: what stands before the guarded handler.
     Raises:
         ScenarioError: the address is taken, a TLS file is wrong, or gRPC is not installed.
     """
     names = tuple(name.lower() for name in (where.host, *where.names))
     guard = http.AccessGuard(where.tokens, where.operators, names)
-    guarded, bodies = http.protect(handler, guard), http.Bodies(where.bodies_bytes)
+    guarded, bodies = before(http.protect(handler, guard)), http.Bodies(where.bodies_bytes)
     try:
         tls = http.tls_server(*where.pair) if where.pair else None
-        server = await http.serve(guarded, where.host, where.port, tls=tls, at_once=at_once, bodies=bodies)
+        server = await http.serve(
+            guarded, where.host, where.port, tls=tls, at_once=at_once, bodies=bodies, shared=where.shared
+        )
     except OSError as error:
         taken = "another program has the port; end it, or use another one"
         why = taken if error.errno == errno.EADDRINUSE else error
@@ -108,8 +120,10 @@ async def listen(handler: http.Handler, where: Listen, at_once: bool = False) ->
         raise ScenarioError("grpc_port: gRPC is not installed: pip install 'edgewise[live]'")
     from edgewise.runtime.protocol.grpc_server import serve_grpc  # an extra
 
-    port = where.grpc_port
-    return Listening(server, await serve_grpc(guarded, where.host, port, tls=where.pair, bodies=bodies))
+    grpc = await serve_grpc(
+        guarded, where.host, where.grpc_port, tls=where.pair, bodies=bodies, shared=where.shared
+    )
+    return Listening(server, grpc)
 
 
 async def run_worker(
@@ -134,18 +148,33 @@ async def run_gateway(
     where: Listen,
     telemetry_period_s: float = 1.0,
     also: Coroutine[Any, Any, None] | None = None,
+    siblings: Siblings | None = None,
+    front: Listen | None = None,
 ) -> None:
-    """Serve a gateway and its administration, and do `also`, until the process is told to end."""
-    listening = await listen(with_admin(gateway), where, at_once=True)
+    """Serve a gateway and its administration, and do `also`, until the process is told to end.
+
+    Args:
+        siblings, front: with whom it shares a port, and which.
+    """
+    handler, shared = with_admin(gateway), list[Listening]()
+    if siblings is None or front is None:
+        listening = await listen(handler, where, at_once=True)
+    else:
+        listening = await listen(handler, where, at_once=True, before=siblings.taking)
+        shared.append(await listen(siblings.handle, front, at_once=True))
     lag = Lag(gateway.name or "gateway", gateway.metrics.registry)
     work = [gateway.keep_time(telemetry_period_s), gateway.watch(), lag.keep(), *([also] if also else [])]
     chores = [asyncio.create_task(each) for each in work]
-    _tell(listening)
+    for each in (listening, *shared):
+        _tell(each)
     await _until_told(*chores)
-    await gateway.drain()
+    # A shared port is left at once: what comes from now on comes to a sibling.
+    await asyncio.gather(gateway.drain(), *(each.close() for each in shared))
     for chore in chores:
         chore.cancel()
     await listening.close()
+    if siblings is not None:
+        siblings.close()
     for target in gateway.upstreams:
         target.client.close()
     if gateway.services is not None:

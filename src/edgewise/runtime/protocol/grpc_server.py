@@ -57,6 +57,7 @@ async def serve_grpc(
     max_body_bytes: int = http.MAX_BODY_BYTES,
     tls: tuple[Path, Path] | None = None,
     bodies: http.Bodies | None = None,
+    shared: bool = False,
 ) -> "GrpcServer":
     """Listen; port 0 takes a free one.
 
@@ -66,12 +67,13 @@ async def serve_grpc(
         max_body_bytes: largest message.
         tls: PEM files of certificate and key.
         bodies: messages under way count as bodies do, beside those of HTTP; None: by themselves.
+        shared: see `http.serve`.
     Raises:
         ScenarioError: the address or a TLS file cannot be used.
     """
     most = max_body_bytes + 2**16
     sizes = [("grpc.max_receive_message_length", most), ("grpc.max_send_message_length", most)]
-    server = grpc.aio.server(options=[*sizes, ("grpc.so_reuseport", 0)])
+    server = grpc.aio.server(options=[*sizes, ("grpc.so_reuseport", int(shared))])
     server.add_generic_rpc_handlers((_Calls(handler, bodies or http.Bodies(http.BODIES_BYTES)).rpcs(),))
     try:
         if tls is None:

@@ -18,7 +18,7 @@ each column (`Database.kept` and `keep`). Forbidden here: deciding anything.
 """
 
 from edgewise.runtime.store.database import StoreError
-from edgewise.runtime.store.processes import Process, Running, from_fields
+from edgewise.runtime.store.processes import Process, Running, from_fields, sibling_name
 from edgewise.runtime.store.steady import SteadyStore
 from edgewise.runtime.store.store import (
     DATABASE,
@@ -33,5 +33,5 @@ from edgewise.runtime.store.store import (
 
 __all__ = [
     "DATABASE", "ENDED", "OPERATIONS", "POLICIES", "RUN", "SHADOWS", "Process", "Running", "SteadyStore",
-    "Store", "StoreError", "from_fields", "tls_files",
+    "Store", "StoreError", "from_fields", "sibling_name", "tls_files",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -36,6 +36,25 @@ class Process:
     def pooled(self) -> bool:
         """Whether it is a worker that comes and goes."""
         return "start_s" in self.settings
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Its number among the processes that share its gateway's port, and how many these are."""
+        number, count = self.settings.get("share", (0, 1))
+        return int(number), int(count)
+
+    @property
+    def group(self) -> str:
+        """The first of the processes that share a port."""
+        return self.name.partition(".")[0] if self.share[1] > 1 else self.name
+
+    @property
+    def front(self) -> "Process":
+        """As clients reach it: at its own port, or at the one that it shares."""
+        shared = self.settings.get("shared")
+        if shared is None:
+            return self
+        return replace(self, name=self.group, port=shared["port"], settings=self.settings | shared)
 
     @property
     def url(self) -> str:
@@ -81,6 +100,11 @@ def process_of(
 ) -> Process:
     """A process as it is written down; nobody changes its settings in place."""
     return Process(name, kind, port, json.loads(settings), tuple(json.loads(cores)), bool(wanted), address)
+
+
+def sibling_name(gateway: str, number: int) -> str:
+    """Name of one of the processes that share a gateway's port; the first has the gateway's."""
+    return f"{gateway}.{number}" if number else gateway
 
 
 def from_fields(fields: Mapping[str, Any]) -> Process:

@@ -89,9 +89,17 @@ class OpenStream:
     outcome: dict[str, Any] = field(default_factory=dict)
 
 
-def stream_number() -> int:
-    """A new stream's number: nobody can guess it, and every reader of JSON can hold it."""
-    return secrets.randbelow(2**53 - 1) + 1
+ALONE = (0, 1)  # who shares its port with nobody
+
+
+def stream_number(share: tuple[int, int] = ALONE) -> int:
+    """A new stream's number: nobody can guess it, and every reader of JSON can hold it.
+
+    Args:
+        share: see `Process.share`; the number says which of the processes has the stream.
+    """
+    mine, count = share
+    return secrets.randbelow((2**53 - 1) // count) * count + (mine or count)
 
 
 class RecordTable(StorePart):
@@ -130,14 +138,21 @@ CREATE INDEX IF NOT EXISTS open_streams ON stream (gateway) WHERE closed_s IS NU
     }
 
     def open_stream(
-        self, gateway: str, needs: dict[str, Any], key: Sequence[str | None] | None, owner: str = ""
+        self,
+        gateway: str,
+        needs: dict[str, Any],
+        key: Sequence[str | None] | None,
+        owner: str = "",
+        share: tuple[int, int] = ALONE,
     ) -> int:
         """Keep a stream until it is closed; once this returns it survives every process.
 
+        Args:
+            share: see `stream_number`.
         Returns:
             its number, unique over all gateways.
         """
-        number, stated = stream_number(), None if key is None else json.dumps(list(key))
+        number, stated = stream_number(share), None if key is None else json.dumps(list(key))
         self.db.run(
             "INSERT INTO stream (id, gateway, needs, key, opened_s, owner) VALUES (?, ?, ?, ?, ?, ?)",
             (number, gateway, json.dumps(needs), stated, clock.unix_s(), owner),
