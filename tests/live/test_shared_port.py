@@ -123,7 +123,7 @@ def test_grpc_meets_either_process_and_is_answered_by_the_one_that_has_the_strea
     import tritonclient.grpc as triton
 
     (front,) = fronts(system.store)
-    mine, others = go(opened_at(clients_of(system, 4), 1))
+    mine, others = go(opened_at(clients_of(system, 4), 1, rate_qps=60))
     channels = [("grpc.use_local_subchannel_pool", 1)]
     for _ in range(6):  # a connection each
         client = triton.InferenceServerClient(
@@ -249,6 +249,30 @@ def test_the_number_of_processes_does_not_change_while_they_run(system):
         with pytest.raises(RunError, match=rf"--gateway-processes {number}: 2 serve each gateway"):
             prepare(system.folder, small_scenario(capacity_qps=300), gateways=1, gateway_processes=number)
     assert {r.process.name: r.handle for r in system.store.processes()} == kept
+
+
+def test_one_process_is_planned_as_ever_and_several_keep_their_ports(tmp_path):
+    def planned(processes, port=0, sites=2):
+        where, scenario = Listen(port=port), small_scenario(gateways_sites=sites)
+        store = prepare(tmp_path, scenario, where=where, gateway_processes=processes)
+        found = {r.process.name: r.process for r in store.processes("gateway")}
+        shown = [(front.name, front.port, front.settings["site"]) for front in fronts(store)]
+        store.close()
+        return found, shown
+
+    alone, shown = planned(None, 8000)
+    assert shown == [("gateway-0", 8000, "site-0"), ("gateway-1", 8001, "site-1")]
+    assert all(process.front is process for process in alone.values())
+    assert not any({"share", "shared"} & process.settings.keys() for process in alone.values())
+    both, shared = planned(2, 8000)
+    assert shared == shown and sorted(both) == ["gateway-0", "gateway-0.1", "gateway-1", "gateway-1.1"]
+    ports = {name: process.port for name, process in both.items()}
+    assert len(set(ports.values()) | {8000, 8001}) == 6
+    again, shared = planned(2)  # whatever is free, where nothing was
+    assert shared == shown and {name: process.port for name, process in again.items()} == ports
+    fewer, _ = planned(2, sites=1)
+    assert sorted(fewer) == ["gateway-0", "gateway-0.1"] and fewer["gateway-0.1"].port == ports["gateway-0.1"]
+    assert planned(1)[0].keys() == alone.keys()  # nothing has run yet: it may still be another number
 
 
 def test_a_named_clients_stream_is_its_own_whichever_process_its_queries_meet(tmp_path):
