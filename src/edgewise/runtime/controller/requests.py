@@ -47,14 +47,13 @@ from edgewise.runtime.protocol.controller_bodies import (
 from edgewise.runtime.protocol.messages import number, text
 from edgewise.runtime.protocol.openapi import unanswered
 from edgewise.runtime.store import Store
-from edgewise.runtime.store.jobs import PAUSE, RESTART, Job, Wish
+from edgewise.runtime.store.jobs import HIGHEST_PRIORITY, PAUSE, RESTART, Job, Wish
 from edgewise.runtime.store.pipelines import KeptPipeline
 
 Answer = TypeVar("Answer")
 
 log = logging.getLogger("edgewise.nodes")
 MOST_OUTPUT_BYTES = 1_000_000
-HIGHEST_PRIORITY = 100
 YEAR_S = 366 * 86400.0  # how far ahead a job may be kept
 
 

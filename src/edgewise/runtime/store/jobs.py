@@ -22,6 +22,7 @@ ACTIVE = ("starting", "running", "suspended", "evicted")
 HIDDEN = ("key", "stopped_s", "retry_s")
 PAUSE, RESTART = "pause", "restart"
 MOST_JOBS = 10_000  # that a record has
+HIGHEST_PRIORITY = 100  # and its negative is the lowest
 
 
 @dataclass(frozen=True, slots=True)

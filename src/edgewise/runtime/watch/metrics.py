@@ -259,7 +259,7 @@ class _FaultMetrics(Collector):
         yield _filled(family, list(self._faults.counts.items()))
 
 
-class _Counts(Collector):
+class _CountsOfBackend(Collector):
     def __init__(self, counted: Counted) -> None:
         self._counted = counted
 
@@ -276,7 +276,7 @@ def faults_in(faults: Faults, counted: Iterable[Counted] = ()) -> CollectorRegis
         counted: what else it says.
     """
     registry = CollectorRegistry()
-    for each in (_FaultMetrics(faults), *map(_Counts, counted)):
+    for each in (_FaultMetrics(faults), *map(_CountsOfBackend, counted)):
         registry.register(each)
     return registry
 

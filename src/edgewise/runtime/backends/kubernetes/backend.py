@@ -19,7 +19,7 @@ from lightkube.types import CascadeType
 
 from edgewise.errors import RunError
 from edgewise.runtime.backends.contract import Answering, NodeSeen
-from edgewise.runtime.backends.kubernetes.asking import Asking
+from edgewise.runtime.backends.kubernetes.errands import Errands
 from edgewise.runtime.backends.kubernetes.manifest import (
     PodPlace,
     Pods,
@@ -73,8 +73,8 @@ class KubernetesBackend:
         self._pods = watched_pods(client, pods.system)
         for watch in (self._deployments, self._pods):
             watch.begin(watching)
-        self._asking = Asking("kubernetes") if watching else None
-        self._ask = _at_once if self._asking is None else self._asking.put
+        self._errands = Errands("kubernetes") if watching else None
+        self._ask = _at_once if self._errands is None else self._errands.put
 
     def start(self, process: Process) -> str:
         """See `Backend`."""
@@ -133,8 +133,8 @@ class KubernetesBackend:
 
     def close(self) -> None:
         """Ask and watch no longer; what runs goes on."""
-        if self._asking is not None:
-            self._asking.close()
+        if self._errands is not None:
+            self._errands.close()
         for watch in (self._deployments, self._pods):
             watch.close()
 

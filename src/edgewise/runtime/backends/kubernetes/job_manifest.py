@@ -16,7 +16,7 @@ from edgewise.runtime.backends.kubernetes.job_seen import (
     STOPPED,
     JobSeen,
 )
-from edgewise.runtime.backends.kubernetes.manifest import NO_RIGHTS, NOBODY, SYSTEM, Pods, requests
+from edgewise.runtime.backends.kubernetes.manifest import NO_RIGHTS, NOBODY, SYSTEM, Pods, owned, requests
 from edgewise.runtime.store.jobs import Job, Wish
 
 MADE_BY, US = "app.kubernetes.io/managed-by", "edgewise"
@@ -38,6 +38,7 @@ def job_of(wish: Wish, pods: Pods) -> dict[str, Any]:
             "name": f"job-{hashlib.sha256(wish.key.encode()).hexdigest()[:10]}",
             "labels": {DEFERRED: "true", MADE_BY: US, SYSTEM: pods.system},
             "annotations": notes,
+            **owned(pods.owner),
         },
         "spec": {
             "suspend": True,

@@ -12,7 +12,7 @@ from typing import Any
 from edgewise.errors import ScenarioError
 from edgewise.model.durations import FORMS, seconds_of
 from edgewise.runtime.backends.kubernetes.nodes import asked_by
-from edgewise.runtime.store.jobs import RESTART, Wish
+from edgewise.runtime.store.jobs import HIGHEST_PRIORITY, RESTART, Wish
 
 DEFERRED = "edgewise/deferred"  # label of Jobs that wait for left-over capacity
 QUEUE = "kueue.x-k8s.io/queue-name"  # label of Jobs that are Kueue's
@@ -20,7 +20,6 @@ EARLIEST, LATEST = "edgewise/earliest-start", "edgewise/latest-start"
 LASTS, EVERY, PRIORITY = "edgewise/duration", "edgewise/checkpoint-every", "edgewise/priority"
 RUN, STOPPED, ENDED = "edgewise/run", "edgewise/stopped", "edgewise/ended"  # what edgewise writes
 SAVED = "edgewise/saved-s"  # of its pods: seconds of work that its last checkpoint has
-HIGHEST_PRIORITY = 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from lightkube.types import PatchType
 
 from edgewise.errors import RunError
 from edgewise.runtime.backends.jobs import JobStage, SeenStage
-from edgewise.runtime.backends.kubernetes.asking import Asking
 from edgewise.runtime.backends.kubernetes.backend import GONE, REFUSED, THERE
+from edgewise.runtime.backends.kubernetes.errands import Errands
 from edgewise.runtime.backends.kubernetes.events import Events
 from edgewise.runtime.backends.kubernetes.job_manifest import MADE_BY, US, begun, job_of, stopped
 from edgewise.runtime.backends.kubernetes.job_seen import DEFERRED, ENDED, JobSeen, job_seen, name_in
@@ -37,7 +37,7 @@ LINES = 10_000  # of a log that are asked for, at most
 log = logging.getLogger("edgewise.kubernetes")
 
 
-class _Refused(Exception):
+class _CannotBegin(Exception):
     """A run cannot begin; says why."""
 
 
@@ -65,8 +65,8 @@ class ClusterJobs:
         self._shown: set[str] = set()  # keys of Jobs that the watch has shown, or that were kept before
         self._ended: set[str] = set()  # keys of Jobs that are marked as ended, as long as no watch shows it
         self._said: dict[int, str] = {}  # the last thing that was said of a job's start
-        self._asking = Asking("kubernetes jobs")
-        self._events = Events(client, self._asking.put)
+        self._errands = Errands("kubernetes jobs")
+        self._events = Events(client, self._errands.put)
         self._by_key: dict[str, JobSeen] = {}
         self._jobs = ObjectWatch(client, KubeJob, {DEFERRED: "true"}, job_seen, self._changed)
         self._jobs.begin(watching=True)
@@ -142,7 +142,7 @@ class ClusterJobs:
                     raise
                 self._ended.discard(seen.key)
 
-        self._asking.put(mark)
+        self._errands.put(mark)
 
     # runs
 
@@ -154,7 +154,7 @@ class ClusterJobs:
                 return run
             self._starting[run] = None
             self._refused.pop(run, None)
-        self._asking.put(lambda: self._begin(process))
+        self._errands.put(lambda: self._begin(process))
         return run
 
     def alive(self, handle: str) -> bool:
@@ -170,7 +170,7 @@ class ClusterJobs:
         number = int(handle.partition(".")[0])
         job, name = self._book.get(number), name_in(self._keys.get(number, ""))
         evicted = job is not None and job.state == "evicted"
-        self._asking.put(lambda: self._stop(handle, name, evicted, force))
+        self._errands.put(lambda: self._stop(handle, name, evicted, force))
 
     def look(self, run: str) -> SeenStage:
         """See `JobBackend`."""
@@ -227,7 +227,7 @@ class ClusterJobs:
         self._said.pop(number, None)
         for seen in self._by_key.values():
             if self._mine(seen.run.partition(".")[0], str(number)):
-                self._asking.put(partial(self._remove_own, seen.name))
+                self._errands.put(partial(self._remove_own, seen.name))
 
     # what they say
 
@@ -262,7 +262,7 @@ class ClusterJobs:
             version = self._begun(job)
             with self._lock:
                 self._starting[run] = version
-        except _Refused as error:
+        except _CannotBegin as error:
             log.error("refused", extra={"job": job.id, "why": str(error)})
             with self._lock:
                 self._refused[run] = self._said[job.id] = str(error)
@@ -278,7 +278,7 @@ class ClusterJobs:
         try:
             seen = job_seen(self._client.get(KubeJob, name))
             if seen.key != job.key:
-                raise _Refused(f"Job {name} is another one now")
+                raise _CannotBegin(f"Job {name} is another one now")
             if seen.run == run:
                 return int(seen.version)
             if seen.began:  # where it may run can be changed only where that is gone
@@ -288,7 +288,7 @@ class ClusterJobs:
             done = self._patch(name, begun(job, run, seen, self._pods.system))
         except ApiError as error:
             if error.status.code in REFUSED:
-                raise _Refused(error.status.message) from error
+                raise _CannotBegin(error.status.message) from error
             raise  # a conflict, too: it is asked again
         self._events.put(seen, "Started", f"run {job.run} on node {job.node}")
         return int(done.metadata.resourceVersion)

@@ -10,7 +10,7 @@ ASK_AGAIN_S, ASK_AGAIN_AT_MOST_S = 0.2, 5.0
 log = logging.getLogger("edgewise.kubernetes")
 
 
-class Asking:
+class Errands:
     """Carries out what it is given in turn, in a thread; what fails is done again after what else there is.
 
     Args:
