@@ -135,7 +135,9 @@ def metrics(folder: Path) -> list[str]:
     """What the controller counts."""
     said = (folder / "up.log").read_text()
     url = said.split("controller: ")[1].split(";")[0]
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+    token = subprocess.check_output(command("token", "--state", "live"), cwd=folder, text=True).strip()
+    request = urllib.request.Request(f"{url}/metrics", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
         return answer.read().decode().splitlines()
 
 
