@@ -187,13 +187,19 @@ async def infer_once(client, stream):
     )
 
 
+async def asked_all_the_time(system):
+    """Six clients that ask until they are told to stop, and streams of both processes that they ask for."""
+    clients = clients_of(system, 6)
+    streams = await opened_at(clients, 3, rate_qps=60)
+    until = asyncio.Event()
+    pairs = [(client, streams[k % 2][k // 2]) for k, client in enumerate(clients)]
+    tasks = [asyncio.create_task(infer_until(*pair, until, 0.03)) for pair in pairs]
+    return clients, streams, until, tasks
+
+
 def test_clients_that_ask_again_have_every_query_answered_while_both_are_killed_in_turn(system):
     async def scenario():
-        clients = clients_of(system, 6)
-        streams = await opened_at(clients, 3, rate_qps=60)
-        until = asyncio.Event()
-        pairs = [(client, streams[k % 2][k // 2]) for k, client in enumerate(clients)]
-        tasks = [asyncio.create_task(infer_until(*pair, until, 0.03)) for pair in pairs]
+        clients, streams, until, tasks = await asked_all_the_time(system)
         for name in (*NAMES, *NAMES):
             await system.kill(name)
         until.set()
@@ -210,11 +216,7 @@ def test_a_change_replaces_them_one_by_one_and_the_port_answers_all_the_time(sys
     changed = parse(data)
 
     async def scenario():
-        clients = clients_of(system, 6)
-        streams = await opened_at(clients, 3, rate_qps=60)
-        until = asyncio.Event()
-        pairs = [(client, streams[k % 2][k // 2]) for k, client in enumerate(clients)]
-        tasks = [asyncio.create_task(infer_until(*pair, until, 0.03)) for pair in pairs]
+        clients, streams, until, tasks = await asked_all_the_time(system)
         before = {name: system.pid(name) for name in NAMES}
         where = Listen(grpc_port=0 if GRPC else None)
         prepare(system.folder, changed, gateways=1, where=where).close()  # as many processes as there are
