@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 app = verbs()
 Restore = Annotated[bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")]
 LOCAL, NAMESPACES, A_CLUSTER = "local", "namespaces", "kubernetes"  # where to run
-ON_CLUSTER = ("streams", "services", "jobs", "timeline")  # runs there so far
+ON_CLUSTER = ("streams", "services", "graphs", "jobs", "timeline")  # runs there so far
 WITHOUT_GATEWAYS = ("jobs", "pipelines", "timeline")  # runs where there are no sites
 COMPILING = "compiling kernels, for the first time on this machine: up to half a minute"
 

@@ -116,7 +116,7 @@ def test_an_owner_that_cannot_be_found_is_said(name, words):
 @pytest.mark.parametrize(("owner", "said"), [(None, None), (OWNER, [OWNER])])
 def test_what_is_made_goes_with_its_owner(owner, said):
     pods = Pods("site", "image:1", "http://models:9000", owner=owner)
-    made = deployment(Process("w", "worker", 8123, SETTINGS), "0a1b", "ab" * 32, pods, PodPlace("n1", 1, 1e9))
+    made = deployment(Process("w", "worker", 8123, SETTINGS), "0a1b", pods, PodPlace("n1", 1, 1e9))
     assert made["metadata"].get("ownerReferences") == said
 
 

@@ -13,7 +13,13 @@ from lightkube.resources.core_v1 import Node, Pod
 from edgewise.errors import RunError
 from edgewise.runtime.backends.kubernetes import PodPlace, Pods
 from edgewise.runtime.backends.kubernetes.calls import Calls, CountedTransport
-from edgewise.runtime.backends.kubernetes.manifest import budget, deployment, sha256_of, start_name
+from edgewise.runtime.backends.kubernetes.manifest import (
+    budget,
+    by_digest,
+    deployment,
+    sha256_of,
+    start_name,
+)
 from edgewise.runtime.backends.kubernetes.models import ModelServer
 from edgewise.runtime.backends.kubernetes.nodes import node_has, pod_asks, quantity
 from edgewise.runtime.process import pod
@@ -34,21 +40,22 @@ def test_names_are_those_that_kubernetes_takes_and_no_two_starts_share_one():
 
 
 def test_a_pod_is_told_what_to_be_but_nothing_of_this_machine():
-    made = deployment(PROCESS, "0a1b", "ab" * 32, PODS, PodPlace("n1", 0.25, 3e8))
+    told = replace(PROCESS, settings=by_digest(SETTINGS, lambda _: "ab" * 32))
+    made = deployment(told, "0a1b", PODS, PodPlace("n1", 0.25, 3e8))
     spec = made["spec"]["template"]["spec"]
     (inside,) = spec["containers"]
-    told = {each["name"]: each["value"] for each in inside["env"]}
-    assert from_fields(json.loads(told[pod.PROCESS])) == replace(
+    given = {each["name"]: each["value"] for each in inside["env"]}
+    assert from_fields(json.loads(given[pod.PROCESS])) == replace(
         PROCESS, cores=(), settings=SETTINGS | {"file": "ab" * 32}
     )
-    assert "/here/" not in json.dumps(made) and told[pod.MODELS_URL] == PODS.models
+    assert "/here/" not in json.dumps(made) and given[pod.MODELS_URL] == PODS.models
     assert inside["resources"]["requests"] == {"cpu": "250m", "memory": "300000000"}
     assert spec["priorityClassName"] == "inference" and not spec["automountServiceAccountToken"]
     assert made["spec"]["selector"]["matchLabels"].items() <= made["metadata"]["labels"].items()
 
 
 def test_without_a_node_or_a_class_none_is_asked_for():
-    spec = deployment(PROCESS, "0", "00", replace(PODS, priority=None), PodPlace(None, 1.0, 1e9))["spec"]
+    spec = deployment(PROCESS, "0", replace(PODS, priority=None), PodPlace(None, 1.0, 1e9))["spec"]
     assert not {"affinity", "priorityClassName"} & spec["template"]["spec"].keys()
 
 
@@ -68,6 +75,20 @@ def test_a_model_comes_by_its_digest_whole(tmp_path, models, monkeypatch):
     got = pod.fetched(url, sha256, tmp_path / "got.onnx", "t", 0.0)
     assert got.read_bytes() == file.read_bytes()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["got.onnx", "only.onnx"]
+
+
+def test_a_network_that_is_cut_comes_in_its_pieces_into_one_folder(tmp_path, models):
+    (server, url), cut, there = models, tmp_path / "net.split", tmp_path / "there"
+    for folder in (cut, there):
+        folder.mkdir()
+    for name in ("whole.onnx", "piece0.onnx", "split.json"):
+        (cut / name).write_bytes(name.encode())
+    told = by_digest(SETTINGS | {"file": str(cut / "whole.onnx"), "split": str(cut)}, server.add)
+    assert str(tmp_path) not in json.dumps(told)
+    found = pod.brought(told, url, there, "t")
+    assert found["file"] == f"{found['split']}/whole.onnx"
+    got = {each.name: each.read_bytes().decode() for each in (there / "split").iterdir()}
+    assert got == {name: name for name in ("whole.onnx", "piece0.onnx", "split.json")}
 
 
 def test_a_model_is_asked_for_until_it_is_there(tmp_path, models, monkeypatch):
@@ -157,7 +178,7 @@ def test_a_node_that_is_cordoned_or_tainted_takes_nothing_new(spec, takes):
 def test_whoever_drains_a_node_takes_one_worker_at_a_time():
     made = budget("edgewise-ab", "space", "ab")["spec"]
     asked = {each["key"]: each for each in made["selector"]["matchExpressions"]}
-    labels = deployment(PROCESS, "0a1b", "00", replace(PODS, system="ab"), PodPlace("n1", 1.0, 1e9))
+    labels = deployment(PROCESS, "0a1b", replace(PODS, system="ab"), PodPlace("n1", 1.0, 1e9))
     labels = labels["spec"]["template"]["metadata"]["labels"]
     assert made["maxUnavailable"] == 1 and asked.keys() <= labels.keys()
     assert labels["edgewise/system"] in asked["edgewise/system"]["values"]
@@ -182,6 +203,3 @@ def test_calls_of_the_api_server_are_counted_and_watches_apart():
 def test_what_the_environment_lacks_is_said():
     with pytest.raises(RunError, match=f"{pod.PROCESS} and {pod.MODELS_URL} not set"):
         pod.main({})
-    split = json.dumps({"name": "w", "kind": "worker", "port": 1, "settings": SETTINGS | {"split": "s"}})
-    with pytest.raises(RunError, match="w: a split model does not run in a pod yet"):
-        pod.main({pod.PROCESS: split, pod.MODELS_URL: "http://h:1"})

@@ -1,4 +1,4 @@
-"""A worker in a pod: what it is to be stands in its environment, its model is fetched by SHA-256."""
+"""A worker in a pod: what it is to be stands in its environment, its files are fetched by SHA-256."""
 
 import hashlib
 import json
@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from edgewise.errors import RunError
 from edgewise.runtime import clock, disk
@@ -36,9 +37,7 @@ def main(
     process, url = _told(environment)
     parts, operator = ((tokens / name).read_text(encoding="utf-8").strip() for name in ("parts", "operator"))
     log_json()
-    sha256 = process.settings["file"]
-    file = fetched(url, sha256, models / f"{sha256}.onnx", parts)
-    process = replace(process, settings=process.settings | {"file": str(file)})
+    process = replace(process, settings=process.settings | brought(process.settings, url, models, parts))
     from edgewise.runtime.process.serving import Listen, run, run_worker
     from edgewise.runtime.process.working import worker_of
 
@@ -67,10 +66,25 @@ def _told(environment: Mapping[str, str]) -> tuple[Process, str]:
     missing = [name for name in (PROCESS, MODELS_URL) if not environment.get(name)]
     if missing:
         raise RunError(f"edgewise pod: {' and '.join(missing)} not set; the controller sets it in pods")
-    process = from_fields(json.loads(environment[PROCESS]))
-    if process.settings["split"]:
-        raise RunError(f"{process.name}: a split model does not run in a pod yet")
-    return process, environment[MODELS_URL]
+    return from_fields(json.loads(environment[PROCESS])), environment[MODELS_URL]
+
+
+def brought(settings: Mapping[str, Any], url: str, models: Path, token: str) -> dict[str, str]:
+    """Where the files of a worker are, once all are there: those of a network that is cut are in one folder.
+
+    Args:
+        settings: files by SHA-256, those of a network that is cut by name.
+        models: a folder of this pod.
+    Raises:
+        RunError: one of them cannot be had.
+    """
+    if not settings["split"]:
+        sha256 = settings["file"]
+        return {"file": str(fetched(url, sha256, models / f"{sha256}.onnx", token))}
+    folder = disk.make_inside(models / "split")
+    for name, sha256 in settings["split"].items():
+        fetched(url, sha256, folder / name, token)
+    return {"file": str(folder / settings["file"]), "split": str(folder)}
 
 
 def fetched(url: str, sha256: str, file: Path, token: str, patience_s: float = PATIENCE_S) -> Path:

@@ -9,6 +9,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from edgewise.runtime.backends.kubernetes.errands import Errands
 from edgewise.runtime.backends.kubernetes.manifest import (
     PodPlace,
     Pods,
+    by_digest,
     deployment,
     sha256_of,
 )
@@ -48,7 +50,7 @@ class KubernetesBackend:
         client: of the API server, in the namespace.
         pods: what all pods have in common.
         place: node of a process, and what it holds there.
-        give: has pods get a model, and says its SHA-256.
+        give: has pods get a file, and says its SHA-256.
         watching: False: what is there is seen once, and what is asked is done before a method returns; for
             whoever asks a few things about a system that another one keeps.
 
@@ -79,11 +81,12 @@ class KubernetesBackend:
     def start(self, process: Process) -> str:
         """See `Backend`."""
         try:
-            sha256 = self._give(Path(process.settings["file"]))
+            settings = by_digest(process.settings, self._give)
         except OSError as error:
             raise RunError(f"{process.name}: its model cannot be read: {error}") from error
         start = uuid.uuid4().hex[:10]
-        made = deployment(process, start, sha256, self.pods, self._place(process))
+        told = replace(process, settings=settings)
+        made = deployment(told, start, self.pods, self._place(process))
         handle = str(made["metadata"]["name"])
         with self._lock:
             self._coming[handle] = None

@@ -1,14 +1,15 @@
 """A worker as users of Kubernetes know it: a Deployment of one pod.
 
 The pod runs `edgewise pod` as nobody, on a root that it cannot write, under Pod Security `restricted`. What
-it is to be stands in its environment, tokens in a Secret, and its model comes by SHA-256 into a folder of its
-own before it answers. Kubernetes asks whether it is ready, ends what hangs, and starts anew what died.
+it is to be stands in its environment, tokens in a Secret, and its model, whole or cut, comes by SHA-256 into
+a folder of its own before it answers. Kubernetes asks whether it is ready, ends what hangs, and starts anew
+what died.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -69,12 +70,27 @@ def start_name(process: Process, start: str) -> str:
     return f"{plain or 'process'}-{start}"
 
 
-def deployment(process: Process, start: str, sha256: str, pods: Pods, place: PodPlace) -> dict[str, Any]:
+def by_digest(settings: Mapping[str, Any], give: Callable[[Path], str]) -> dict[str, Any]:
+    """The settings of a worker as its pod has them: files by SHA-256, those of a network that is cut by name.
+
+    Args:
+        give: has pods get a file, and says its SHA-256.
+    Raises:
+        OSError: a file cannot be read.
+    """
+    file = Path(settings["file"])
+    if settings["split"] is None:
+        return {**settings, "file": give(file)}
+    cut = {each.name: give(each) for each in sorted(file.parent.iterdir())}
+    return {**settings, "file": file.name, "split": cut}
+
+
+def deployment(process: Process, start: str, pods: Pods, place: PodPlace) -> dict[str, Any]:
     """The Deployment of one start of a worker.
 
     Args:
+        process: with its files by SHA-256, see `by_digest`.
         start: letters and digits that no other start has.
-        sha256: of its model.
     """
     labels = {
         "app.kubernetes.io/name": "edgewise", "app.kubernetes.io/component": process.kind,
@@ -97,7 +113,7 @@ def deployment(process: Process, start: str, sha256: str, pods: Pods, place: Pod
             "selector": {"matchLabels": {START: start}},
             "template": {
                 "metadata": {"labels": labels, "annotations": named},
-                "spec": _pod(process, sha256, pods, place),
+                "spec": _pod(process, pods, place),
             },
         },
     }
@@ -108,13 +124,13 @@ def owned(owner: Mapping[str, str] | None) -> dict[str, Any]:
     return {} if owner is None else {"ownerReferences": [dict(owner)]}
 
 
-def _pod(process: Process, sha256: str, pods: Pods, place: PodPlace) -> dict[str, Any]:
+def _pod(process: Process, pods: Pods, place: PodPlace) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": pods.patience_s,
         "securityContext": NOBODY,
-        "containers": [_container(process, sha256, pods, place)],
+        "containers": [_container(process, pods, place)],
         "volumes": [
             {"name": "tokens", "secret": {"secretName": pods.secret, "defaultMode": 0o444}},
             {"name": "models", "emptyDir": {}},
@@ -130,8 +146,8 @@ def _pod(process: Process, sha256: str, pods: Pods, place: PodPlace) -> dict[str
     return spec
 
 
-def _container(process: Process, sha256: str, pods: Pods, place: PodPlace) -> dict[str, Any]:
-    told = asdict(replace(process, settings=process.settings | {"file": sha256}, cores=(), address=None))
+def _container(process: Process, pods: Pods, place: PodPlace) -> dict[str, Any]:
+    told = asdict(replace(process, cores=(), address=None))
 
     def probe(path: str, **more: int) -> dict[str, Any]:
         return {"httpGet": {"path": path, "port": process.port}, "periodSeconds": PROBE_S} | more
