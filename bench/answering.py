@@ -21,8 +21,8 @@ import uvloop
 from bench.load import query
 from edgewise.runtime import http
 from edgewise.runtime.controller.models import write_stand_in
+from edgewise.runtime.http.connection import ClientConnection, OfServer
 from edgewise.runtime.http.messages import Bodies, Limits
-from edgewise.runtime.http.server import _Connection, _Shared
 from edgewise.runtime.protocol.messages import decode_request, encode_response
 from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 
@@ -87,8 +87,8 @@ class _Nowhere(asyncio.Transport):
         """Nothing is read."""
 
 
-def _connection(handler: http.Handler) -> _Connection:
-    connection = _Connection(_Shared(handler, Limits(), at_once=True, bodies=Bodies(http.BODIES_BYTES)))
+def _connection(handler: http.Handler) -> ClientConnection:
+    connection = ClientConnection(OfServer(handler, Limits(), at_once=True, bodies=Bodies(http.BODIES_BYTES)))
     connection.connection_made(_Nowhere())
     return connection
 

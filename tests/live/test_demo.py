@@ -14,7 +14,7 @@ from rich.console import Console
 from command_line import edgewise
 from edgewise.errors import EdgewiseError
 from edgewise.runtime.protocol.messages import InferRequest
-from edgewise.runtime.watch.metrics import CpuTotals, Watched, waited_share, watched
+from edgewise.runtime.watch.starving import CpuTotals, Watched, waited_share, watched
 from edgewise.runtime.worker.onnx_model import OnnxModel
 from waiting import takes
 

@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from live_system import dense_world
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from command_line import edgewise
@@ -39,7 +40,6 @@ from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.split import SplitGroup, SplitMetrics, SplitUpstream
 from edgewise.runtime.protocol.messages import AGE, InferRequest, decode_response, encode_request
 from edgewise.runtime.store import Store
-from edgewise.runtime.watch.metrics import CollectorRegistry
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel
 from edgewise.runtime.worker.pieces import PieceWorker, describe, read_split, write_split

@@ -15,7 +15,7 @@ from edgewise import policies
 from edgewise.config import load_scenario
 from edgewise.kernels.compiled import JIT
 from edgewise.runtime.clients.reaching import client_to
-from edgewise.runtime.watch.metrics import look, starved
+from edgewise.runtime.watch.starving import look, starved
 from waiting import becomes, pace
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from prometheus_client import CollectorRegistry
 
 from edgewise import policies
 from edgewise.config import load_scenario
@@ -26,7 +27,6 @@ from edgewise.runtime.gateway.needs import StreamRules
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
 from edgewise.runtime.store import Store
-from edgewise.runtime.watch.metrics import CollectorRegistry
 from edgewise.runtime.worker.pieces import describe, write_split
 from edgewise.sim.parts import graphs as simulated
 from edgewise.testing.driven import plain

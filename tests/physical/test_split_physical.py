@@ -10,6 +10,7 @@ import asyncio
 import numpy as np
 import pytest
 from ground import until
+from prometheus_client import CollectorRegistry
 from same_events import share_alike
 from virtual import played
 
@@ -35,7 +36,6 @@ from edgewise.runtime.protocol.messages import (
     encode_request,
     encode_response,
 )
-from edgewise.runtime.watch.metrics import CollectorRegistry
 from edgewise.runtime.worker.pieces import Cut, Part
 from edgewise.sim.parts.graphs import GraphsPart, SplitWorld
 

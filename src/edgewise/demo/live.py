@@ -33,7 +33,7 @@ from edgewise.runtime.clients.traffic import StreamSeen, Traffic
 from edgewise.runtime.controller.plan import Emulation
 from edgewise.runtime.process.compiling import needed_by
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
-from edgewise.runtime.watch.metrics import Watched, watched
+from edgewise.runtime.watch.starving import Watched, watched
 from edgewise.sim.sites import simulation_of
 
 COLOURS = {"ok": "green", "failed": "red", "rejected": "yellow"}

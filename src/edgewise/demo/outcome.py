@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from edgewise.report.style import new_axes, png
-from edgewise.runtime.watch.metrics import Watched
+from edgewise.runtime.watch.starving import Watched
 from edgewise.sweeps.answer import write_page
 
 KINDS = ("ok", "failed", "rejected")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from edgewise.runtime.watch.metrics import CpuTotals, Lag, look, page, starved
+from edgewise.runtime.watch.metrics import page
+from edgewise.runtime.watch.starving import CpuTotals, Lag, look, starved
 from waiting import becomes, takes, wait_until
 
 CALM = CpuTotals(0.0, 0.0, 0.0, 0.0)

@@ -25,7 +25,7 @@ from edgewise.runtime.controller.plan import SCENARIO
 from edgewise.runtime.protocol.messages import DEADLINE, STREAM, InferRequest, encode_request
 from edgewise.runtime.protocol.tensors import DTYPES
 from edgewise.runtime.store import Running, Store
-from edgewise.runtime.watch.metrics import Watched, watched
+from edgewise.runtime.watch.starving import Watched, watched
 
 T = TypeVar("T")
 FREE_SIZE = 64  # of a free dimension, where nobody says a size

@@ -19,7 +19,7 @@ from edgewise.runtime import http
 from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.siblings import Siblings
-from edgewise.runtime.watch.metrics import Lag
+from edgewise.runtime.watch.starving import Lag
 from edgewise.runtime.worker.pieces import PieceWorker
 from edgewise.runtime.worker.worker import LiveWorker
 
