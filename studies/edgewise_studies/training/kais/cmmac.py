@@ -32,7 +32,7 @@ from torch import Tensor
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.orchestrate import HOLD, ReplicaView, SlotResult, context_mask, hosts
-from edgewise.learn.games import shared_reward
+from edgewise.learn.games.services import shared_reward
 from edgewise.learn.harness import descend
 from edgewise.model.orchestration import System
 from edgewise.policies.cards import runner
