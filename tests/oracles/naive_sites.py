@@ -270,6 +270,6 @@ class NaiveSites(Simulation):
     def _load_qps(self, stream_id: int, worker: int) -> float:
         if (stream_id, worker) not in self._loads:
             stream = self.trace[stream_id]
-            load_qps = self.core.share_qps(worker, stream.rate_qps, stream.size_bytes)
+            load_qps = self.core.loads.share_qps(worker, stream.rate_qps, stream.size_bytes)
             self._loads[stream_id, worker] = load_qps
         return self._loads[stream_id, worker]

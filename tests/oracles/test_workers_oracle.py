@@ -237,7 +237,7 @@ def test_the_load_of_requests_is_left_out_of_what_streams_may_have(gateways: str
 
     def noted(now_s: float, load_qps: Any) -> None:
         measured(now_s, load_qps)
-        booked = [float(core.known.real[ELSEWHERE, 0]) for core in streams.cores]
+        booked = [float(core.loads.state.real[ELSEWHERE, 0]) for core in streams.cores]
         told.append((now_s, load_qps.copy(), booked))
 
     sites._guests.measured = noted

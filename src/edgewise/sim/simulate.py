@@ -387,7 +387,7 @@ class Simulation:
 
     def holds(self, w: int, now_s: float) -> bool:
         """Whether a worker has streams, or queries of some; all before is served."""
-        bound = any(core.known.whole[STREAMS, w] for core in self.cores)
+        bound = any(core.loads.state.whole[STREAMS, w] for core in self.cores)
         return bound or not self.carrier.idle(w, now_s)
 
     def _dies_at(self, w: int, down_s: float) -> None:

@@ -103,10 +103,10 @@ class SiteSimulation(Simulation):
         self.cores, self.refusals = [self.core, *others], 0
         self.heeded: list[list[Heeded]] = [[] for _ in self.cores]
         self._note_all = note_all
-        cores = desks.cores_of([core.known for core in self.cores])
+        cores = desks.cores_of([core.loads.state for core in self.cores])
         for s, core in enumerate(self.cores):
             known: State = state_of(cores, s)
-            core.keep_in(known)
+            core.loads.keep_in(known)
             core.stays.update(self.core.stays)
         self._loops: dict[int, Any] = {}
         self._decide_now, self._filled = (
@@ -175,7 +175,7 @@ class SiteSimulation(Simulation):
     def _scores(self, until_s: float) -> tuple[Any, ...]:
         """Compiled scores that decide until then; which site uses which is written into `Cores.score`."""
         cores, decide = self._site.cores, [core.compiled_score(until_s) for core in self.cores]
-        cores.measured_s[:] = [core.known.measured_s for core in self.cores]
+        cores.measured_s[:] = [core.loads.state.measured_s for core in self.cores]
         if decide != self._decide_now:
             self._decide_now, found = decide, [*dict.fromkeys(each for each in decide if each is not None)]
             which = [found.index(each) if each is not None else NOBODY for each in decide]

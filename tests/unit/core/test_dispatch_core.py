@@ -74,8 +74,8 @@ def test_a_share_is_the_rate_times_the_cost_relative_to_the_largest_input(core):
     cost_s = world.fixed_s[w] + world.per_byte_s[w] * 1e4
     most_s = world.fixed_s[w] + world.per_byte_s[w] * world.largest_bytes[w]
     assert core.view().load_qps[w] == pytest.approx(5.0 * cost_s / most_s)
-    assert core.share_qps(w, 5.0, 1e4) == pytest.approx(5.0 * cost_s / most_s)
-    assert core.share_qps(w, 5.0, 2.0 * float(world.largest_bytes[w])) == 5.0
+    assert core.loads.share_qps(w, 5.0, 1e4) == pytest.approx(5.0 * cost_s / most_s)
+    assert core.loads.share_qps(w, 5.0, 2.0 * float(world.largest_bytes[w])) == 5.0
 
 
 def test_closing_returns_capacity(core):

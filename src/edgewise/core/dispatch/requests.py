@@ -35,16 +35,14 @@ from edgewise.core.dispatch.events import (
     Send,
     Wait,
 )  # fmt: skip
-from edgewise.core.dispatch.request_rules import CLOUD, TRIES, possible
+from edgewise.core.dispatch.request_policy import Adviser, broken, chosen
+from edgewise.core.dispatch.request_rules import TRIES
 from edgewise.core.dispatch.shares import ROOM_S, Shares, room_at
-from edgewise.core.guard import Guard, Shadow, Strict, begin
+from edgewise.core.guard import Guard, Shadow, Strict
 from edgewise.core.keyed import Key
-from edgewise.core.one_world import batched
 from edgewise.core.orchestrate import HOLD, ReplicaView, RequestPolicy
 from edgewise.model.orchestration import System
 from edgewise.model.services import Services
-
-IMPOSSIBLE = "chose a station that cannot serve the request"
 
 
 class DeskRoom:
@@ -103,35 +101,6 @@ class Replica:
     def record(self) -> Any:
         """Its row of the desk."""
         return self._room.desks.replica[self._d, self.row]
-
-
-class Adviser:
-    """A policy of requests under guard.
-
-    Args:
-        policy: begun here, with a system and a key of its own draws.
-        guard: asks it.
-    Raises:
-        PolicyError: it does not fit the system.
-    """
-
-    def __init__(self, policy: RequestPolicy, system: System, key: Key, guard: Guard) -> None:
-        self.policy, self.guard = batched(policy), guard
-        begin(self.policy, system, key)
-
-    def station(self, view: ReplicaView, b: int) -> int:
-        """Where it sends the head of site b, or HOLD; the cloud where it fails."""
-        return self.guard.ask(
-            partial(_chosen, self.policy, view, b), lambda: CLOUD, partial(_broken, view, b)
-        )
-
-
-def _chosen(policy: Any, view: ReplicaView, b: int) -> int:
-    return int(policy.decide(view)[0, b])
-
-
-def _broken(view: ReplicaView, b: int, station: int) -> str | None:
-    return None if possible(view, 0, b, station) else IMPOSSIBLE
 
 
 class RequestCore:
@@ -387,7 +356,7 @@ class RequestCore:
         station = self.adviser.station(self._view, self.site)
         if (shadow := self.shadow) is not None:
             who, where = shadow.policy, (self._view, self.site)
-            shadow.watch(partial(_chosen, who, *where), station, self.now_s, partial(_broken, *where))
+            shadow.watch(partial(chosen, who, *where), station, self.now_s, partial(broken, *where))
         return station
 
 

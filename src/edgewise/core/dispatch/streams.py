@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgewise.arrays import Floats, Ints
+from edgewise.arrays import Ints
 from edgewise.core import hooks
 from edgewise.core.dispatch import events, state
 from edgewise.core.dispatch.books import Books, check_ledger
+from edgewise.core.dispatch.loads import Loads
 from edgewise.core.dispatch.policy import (
     OPEN,
     Batch,
@@ -34,32 +35,25 @@ from edgewise.core.dispatch.policy import (
     LeastImpedanceFallback,
     best_of,
     broken,
-    candidates,
     compiled,
     play,
     score_of,
 )  # fmt: skip
-from edgewise.core.dispatch.state import State, Weights
 from edgewise.core.dispatch.views import (
     CODES,
-    LEFT,
     REASONS,
-    UNSENT,
     Bound,
-    Candidates,
     Decisions,
     DispatchView,
     Item,
     Items,
     Rows,
     Violation,
-    frozen,
-    read_only,
 )  # fmt: skip
 from edgewise.core.grant_rules import NOBODY
 from edgewise.core.guard import Guard, Shadow, begin
 from edgewise.core.keyed import Key
-from edgewise.core.world import Links, World
+from edgewise.core.world import World
 
 
 class DispatchCore:
@@ -79,11 +73,10 @@ class DispatchCore:
         refused: stream id → reason.
         stays: streams of sources, which ask again at every Tick while they are refused.
         draining: workers that are to go, and may have streams until then.
-        books: of open streams; compiled code that works on `known` keeps them, too.
+        books: of open streams; compiled code that works on the arrays of `loads` keeps them, too.
+        loads: the ledger, and links.
         shadow: watches what is decided one by one, if there is one.
     """
-
-    _state: State
 
     def __init__(
         self,
@@ -103,10 +96,7 @@ class DispatchCore:
         self.shadow: Shadow[Decisions] | None = None
         default: DispatchPolicy = LeastImpedanceFallback()
         self._fallback = fallback or default
-        self._links, self._shown_links = Links(*(array.copy() for array in world.links)), world.links
-        zeros = np.zeros(world.workers)
-        none = (zeros, zeros.astype(np.int64), world.at_first, zeros, zeros, zeros, zeros, -np.inf)
-        self.keep_in(State.of(DispatchView(world, 0.0, seed, *none)))
+        self.loads = Loads(world, seed)
         self.use(policy)
 
     def use(self, policy: DispatchPolicy, guard: Guard | None = None) -> None:
@@ -153,11 +143,7 @@ class DispatchCore:
             with_bound: list the bound streams too, as `tick` gets them.
         """
         bound = self.books.bound() if with_bound else None
-        return self._state.view(self.world, self.now_s, self._shown_links, bound)
-
-    def share_qps(self, worker: int, rate_qps: float, size_bytes: float) -> float:
-        """Normalised load of a rate on a worker, η ρ."""
-        return float(state.share_of(self._state.real, worker, rate_qps, size_bytes))
+        return self.loads.view(self.now_s, bound)
 
     def final(self, stream_id: int) -> bool:
         """Whether a stream is refused, and nobody will decide it anew."""
@@ -186,16 +172,12 @@ class DispatchCore:
             case events.WorkerChanged():
                 return self._worker_changed(event)
             case events.ReservedElsewhere():
-                state.reserve_elsewhere(self._state, event.worker, event.load_qps)
+                state.reserve_elsewhere(self.loads.state, event.worker, event.load_qps)
                 return []
             case events.LinkChanged():
                 return self._link_changed(event)
-            case events.Measured(telemetry=t):
-                told = self._state.real[state.TOLD]
-                told[0], told[1], told[2], told[3] = t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s
-                self._state = self._state._replace(measured_s=float(t.measured_s))
-                if t.links is not None:
-                    self._state.link[LEFT], self._state.link[UNSENT] = t.links
+            case events.Measured():
+                self.loads.measured(event)
                 self._show(hooks.observe_of)
                 return []
         raise ValueError(f"unknown event {event!r}")
@@ -217,7 +199,7 @@ class DispatchCore:
             self._reach(float(rest.time_s[0]))
             score = self.compiled_score(float(rest.time_s[-1]))
             if score is not None:
-                played = play(score, self._state, self._weights, rest, rows, worker, reason)
+                played = play(score, self.loads.state, self.loads.weights, rest, rows, worker, reason)
                 self.now_s = float(rest.time_s[played - 1]) if played else self.now_s
                 self.books.note(rest, played, rows, worker, reason)
                 opened = rest.row[:played][rest.kind[:played] == OPEN]
@@ -233,12 +215,6 @@ class DispatchCore:
                     self._close(item.id)
                 start += 1
 
-    @property
-    def own_qps(self) -> Floats:
-        """(W,) load of the streams that are bound here."""
-        known = self._state.real
-        return np.asarray(known[state.LOAD] - known[state.ELSEWHERE])
-
     def compiled_score(self, until_s: float) -> Any | None:
         """What may decide in its place in compiled code up to a time; None: it is to be asked each time."""
         if self._why_not(until_s) is not None:
@@ -247,33 +223,17 @@ class DispatchCore:
             self._coded = self._score, compiled(self._score)
         return self._coded[1]
 
-    @property
-    def known(self) -> State:
-        """The arrays that it works on."""
-        return self._state
-
     def adopt(self, view: DispatchView, bound: Bound) -> None:
         """Take over, at time 0, the streams and measurements of a view (for a twin).
 
         Args:
             bound: the streams get ids 0 … N-1 in this order.
         """
-        found = state.state_of(view, bound.items, bound.worker)
-        self.keep_in(found._replace(measured_s=view.measured_s - view.now_s, seed=self._state.seed))
-        self._links, self._shown_links = Links(*(array.copy() for array in view.links)), view.links
+        self.loads.adopt(view, bound)
         for i, (worker, opened_s) in enumerate(zip(bound.worker.tolist(), bound.opened_s, strict=True)):
             item = bound.items.item(i)._replace(id=i)
             self.books.open(item, float(opened_s) - view.now_s)
             self.bindings[i] = worker
-
-    def keep_in(self, known: State) -> None:
-        """Work on these arrays from now on, with room to weigh an item in them."""
-        found = self._weights = Weights.of(known.up.size)
-        arrays = (known.real, known.whole[state.STREAMS], known.up, found.violation)
-        real, streams, up, violation = map(read_only, arrays)
-        ledger, shown = (real[state.LOAD], streams, up), found._replace(violation=violation)
-        self._ready_s, self._state = real[state.READY], known
-        self._seen = candidates(self.world, ledger, shown, real[state.TOLD], self._ready_s)[1:-2]
 
     def _reach(self, time_s: float) -> None:
         if time_s < self.now_s:
@@ -295,8 +255,7 @@ class DispatchCore:
 
     def _worker_changed(self, event: events.WorkerChanged) -> list[events.Command]:
         worker = event.worker
-        self._state.up[worker] = event.up
-        self._state.real[state.READY, worker] = 0.0 if event.up else event.ready_s
+        self.loads.change_worker(event)
         self.draining.discard(worker)
         if event.up:
             return self._try_refused()
@@ -310,25 +269,16 @@ class DispatchCore:
         commands: list[events.Command] = []
         for stream in [stream for stream, worker in self.bindings.items() if worker in workers]:
             item, former = self.books.item(stream), self.bindings[stream]
-            given = item.site, former, item.rate_qps, item.size_bytes
-            state.release(self._state, *given)
+            self.loads.release(item, former)
             if self._place(item)[0] >= 0:
                 commands += [events.Release(stream, former), self.books.answer(stream)]
             else:
                 del self.refused[stream]
-                state.bind(self._state, *given)
+                self.loads.bind(item, former)
         return commands
 
     def _link_changed(self, event: events.LinkChanged) -> list[events.Command]:
-        where = (event.site, event.cluster)
-        for name, array in self._links._asdict().items():
-            if (value := getattr(event, name)) is not None:
-                array[where] = value
-        self._shown_links = Links(*(frozen(array) for array in self._links))
-        self._state.ways[:] = state.way_arrays(self.world, self._links)
-        if event.bandwidth_bps is not None and self.world.link_bps.size:
-            self._state.link[LEFT, self.world.path[where][0]] = event.bandwidth_bps  # it has no others
-        if self._links.delay_s[where] < np.inf:
+        if self.loads.change_link(event):
             return []
         lost = [
             stream
@@ -350,8 +300,8 @@ class DispatchCore:
         """Take a new stream in and decide it, unless it keeps its worker: (worker, 0) or (-1, reason)."""
         self.books.open(item, self.now_s)
         if kept is not None:
-            state.weigh(self._state, item, self._weights)
-            if self._weights.feasible[kept]:
+            self.loads.weigh(item)
+            if self.loads.weights.feasible[kept]:
                 return self._bind(item, kept)
         return self._place(item)
 
@@ -387,7 +337,7 @@ class DispatchCore:
 
     def _asked(self, item: Item) -> tuple[int, int]:
         """The policy's decision, or the fallback's in its place."""
-        score, guard = self._score, self.guard
+        score, guard, loads = self._score, self.guard, self.loads
         if score is None:
             view, items = self.view(), Items((item,))
             decisions = guard.ask(
@@ -396,11 +346,10 @@ class DispatchCore:
                 partial(broken, view, items),
             )
             found = _first(decisions)
-        elif reason := state.weigh(self._state, item, self._weights):
+        elif reason := loads.weigh(item):
             return NOBODY, reason
         else:
-            seed, violation = self._state.seed, self._weights.violation
-            seen = Candidates(self.now_s, *self._seen, self.now_s - self._state.measured_s, self._ready_s)
+            seed, violation, seen = loads.state.seed, loads.weights.violation, loads.candidates(self.now_s)
             found = guard.ask(
                 lambda: (best_of(score, seen, item, seed, violation), 0), lambda: self._instead(item)
             )
@@ -416,13 +365,13 @@ class DispatchCore:
         if self._suspended:
             return "suspended until the next tick"
         max_age_s = self._ages.max_age_s if self._ages is not None else None
-        stale = max_age_s is not None and now_s - self._state.measured_s > max_age_s
+        stale = max_age_s is not None and now_s - self.loads.state.measured_s > max_age_s
         return "stale view" if stale else None
 
     def _bind(self, item: Item, worker: int) -> tuple[int, int]:
         self.refused.pop(item.id, None)
         self.bindings[item.id] = worker
-        state.bind(self._state, item.site, worker, item.rate_qps, item.size_bytes)
+        self.loads.bind(item, worker)
         return worker, int(Violation.NONE)
 
     def _unbind(self, stream_id: int) -> list[events.Command]:
@@ -430,13 +379,13 @@ class DispatchCore:
         if worker is None:
             return []
         item = self.books.item(stream_id)
-        state.release(self._state, item.site, worker, item.rate_qps, item.size_bytes)
+        self.loads.release(item, worker)
         return [events.Release(stream_id, worker)]
 
     def validate(self) -> None:
         """Check every invariant of the ledger; tests call it at teardown."""
         bound = {stream: (self.books.item(stream), worker) for stream, worker in self.bindings.items()}
-        check_ledger(self.world, self._state, bound, self.draining)
+        check_ledger(self.world, self.loads.state, bound, self.draining)
         self.books.check()
 
 

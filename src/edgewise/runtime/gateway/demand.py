@@ -57,8 +57,8 @@ class Demand:
         self._waiting.clear()
         for stream, reason in core.refused.items():
             rows = Rows.of([core.books.item(stream)])
-            ask(core.known, rows, FIRST, np.array([CODES[reason]], dtype=np.int8), False, self._waiting)
-        load, streams = core.own_qps + requests_qps, core.known.whole[STREAMS]
+            ask(core.loads.state, rows, FIRST, np.array([CODES[reason]], dtype=np.int8), False, self._waiting)
+        load, streams = core.loads.own_qps + requests_qps, core.loads.state.whole[STREAMS]
         workers = {
             self._world.worker_names[w]: {
                 "wanted": wanted[w], "up": up[w], "streams": int(streams[w]),
@@ -79,7 +79,7 @@ class Demand:
 def _count(core: DispatchCore, stream: Stream, found: Asked, fresh: bool = True) -> None:
     rows = Rows.of(Items.of(core.world, (stream,)).rows)
     why = CODES[core.refused[stream.id]] if core.final(stream.id) else 0
-    ask(core.known, rows, FIRST, np.array([why], dtype=np.int8), fresh, found)
+    ask(core.loads.state, rows, FIRST, np.array([why], dtype=np.int8), fresh, found)
 
 
 def rehearse(core: DispatchCore, stream: Stream) -> None:

@@ -152,7 +152,7 @@ class Session:
     def share_qps(self, stream_id: int, worker: int) -> float:
         """Load that an open stream reserves on a worker."""
         stream = self.served[stream_id].stream
-        return self.core.share_qps(worker, stream.rate_qps, stream.size_bytes)
+        return self.core.loads.share_qps(worker, stream.rate_qps, stream.size_bytes)
 
     def hand(self, core: Any, decision: str, policy: Any, watches: bool = False) -> None:
         """Have a core of this process ask a policy; where it only watches, None: no longer.
@@ -238,7 +238,7 @@ class Session:
     def request_sent(self, worker: int, size_bytes: float) -> None:
         """A request of a service went to a worker, which serves streams, too."""
         self._in_flight[worker] += 1
-        self._requested[worker] += self.core.share_qps(worker, 1.0, float(size_bytes))
+        self._requested[worker] += self.core.loads.share_qps(worker, 1.0, float(size_bytes))
 
     def came_back(self, worker: int, there_s: float | None) -> None:
         """A query or request was so long with its worker; None where it was not answered."""
@@ -382,4 +382,4 @@ def rehearse(policy: DispatchPolicy, world: World) -> None:
     grants.rehearse(core, refused.id)
     for stream in (served, refused):
         core.handle(events.StreamClosed(0.0, stream.id))
-    core.share_qps(0, 1.0, 1.0)  # of requests, and of what gateways reserve
+    core.loads.share_qps(0, 1.0, 1.0)  # of requests, and of what gateways reserve

@@ -185,7 +185,7 @@ class WorkersPart(Bystander):
     def _frame_began(self, now_s: float) -> Iterable[tuple[Rank, Any]]:
         self._frame += 1
         self._run.serve_until(now_s)
-        now = np.stack([self.stage, sum(core.known.whole[STREAMS] for core in self._run.cores)])
+        now = np.stack([self.stage, sum(core.loads.state.whole[STREAMS] for core in self._run.cores)])
         changed = (now != self._told).any(axis=0) & (self.stage != WorkerStage.AWAY)
         for w in np.flatnonzero(changed).tolist():
             yield Rank.NEWS, self._seen(w)
@@ -262,7 +262,7 @@ class WorkersPart(Bystander):
 
     def _seen(self, w: int) -> ReplicaSeen:
         """A worker as the core is told of it now."""
-        held = sum(int(core.known.whole[STREAMS, w]) for core in self._run.cores)
+        held = sum(int(core.loads.state.whole[STREAMS, w]) for core in self._run.cores)
         stage = WorkerStage(int(self.stage[w]))
         self._told[:, w] = stage, held
         up, wanted = stage in (WorkerStage.UP, WorkerStage.DRAINS), stage != WorkerStage.DRAINS
@@ -287,9 +287,9 @@ class WorkersPart(Bystander):
             at_site = came if len(run.cores) == 1 else came[run.rows.site[came] == s]
             reason = np.where(run.bound >= 0, 0, run.reason).astype(np.int8)
             reason[wait] = 0  # which are asked for apart
-            ask(core.known, run.rows, at_site, reason, True, self._asked)
-            ask(core.known, run.rows, wait, run.reason, False, self._asked)
-        own_qps = [core.own_qps for core in run.cores]
+            ask(core.loads.state, run.rows, at_site, reason, True, self._asked)
+            ask(core.loads.state, run.rows, wait, run.reason, False, self._asked)
+        own_qps = [core.loads.own_qps for core in run.cores]
         load_qps = [*own_qps, run.requests_qps]
         load = bound_load(run.world, load_qps, what.pool_of, self._node_of, len(what.nodes))
         a = self._asked

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.core.dispatch.requests import IMPOSSIBLE
+from edgewise.core.dispatch.request_policy import IMPOSSIBLE
 from edgewise.core.guard import Guard
 from edgewise.core.keyed import Key
 from edgewise.core.one_world import batched
