@@ -3,15 +3,14 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgewise import policies
 from edgewise.cli.commands import verbs
-from edgewise.cli.controller import DEFAULT, Folder, call, follow
+from edgewise.cli.controller import DEFAULT, Folder
+from edgewise.cli.deciding import deciding, go_on, prepare, switch
 from edgewise.cli.lasting import lasting
 from edgewise.cli.output import Json, answer, check_folder, err, note, out
 from edgewise.cli.standalone import (
@@ -32,7 +31,7 @@ from edgewise.cli.verbs import (
     by_decision,
     load as load_changed,
 )
-from edgewise.errors import EdgewiseError, PolicyError, RunError, extra
+from edgewise.errors import EdgewiseError, RunError, extra
 from edgewise.model.left_out import LIVE, not_run
 from edgewise.model.problems import nearest
 from edgewise.model.scenario import Scenario
@@ -47,7 +46,6 @@ Restore = Annotated[bool, typer.Option("--restore", help="Go on from the last go
 LOCAL, NAMESPACES, A_CLUSTER = "local", "namespaces", "kubernetes"  # where to run
 ON_CLUSTER = ("streams", "services", "graphs", "jobs", "timeline")  # runs there so far
 WITHOUT_GATEWAYS = ("jobs", "pipelines", "timeline")  # runs where there are no sites
-COMPILING = "compiling kernels, for the first time on this machine: up to half a minute"
 
 
 @app.command(epilog="Example: edgewise up tiny --port 8000")
@@ -128,7 +126,6 @@ def up(
     from edgewise.runtime.controller.difference import lines
     from edgewise.runtime.controller.rehearsal import rehearse
     from edgewise.runtime.controller.rolling import difference_of, read_change
-    from edgewise.runtime.process.compiling import needed_by
     from edgewise.runtime.process.serving import Listen
     from edgewise.runtime.testbeds.spaces import Spaces
 
@@ -159,7 +156,7 @@ def up(
     left = {} if again else plan.policies_left(folder)
     if again and where.token != waiting.token_of(folder):
         raise RunError("token: cannot change while the system runs; edgewise down, then up")
-    needed_by(loaded, wanted.items(), partial(err.print, COMPILING))
+    prepare(loaded, wanted)
     later = go_on(loaded, wanted, given, left)
     stated = dict.fromkeys((*loaded.policies, *given)) if again else later  # the others stay as they are
     how: dict[str, Any] = {
@@ -302,58 +299,6 @@ def unlike(scenario: Scenario, apart: bool) -> list[str]:
     if any(getattr(spec, "code", None) is None for spec in scenario.pipelines or ()):
         found.append("pipelines without code are run by stand-ins: they take the time and send the bytes")
     return found
-
-
-def deciding(scenario: Scenario, given: Mapping[str | None, str]) -> dict[str, str]:
-    """Policies by decision of a live system.
-
-    Args:
-        given: by decision; by None for the first decision of the scenario's work.
-    Raises:
-        EdgewiseError: one decision is given twice.
-    """
-    first = "dispatch" if "streams" in scenario.holds else "requests"
-    found: dict[str, str] = {}
-    for each, name in given.items():
-        decision = first if each is None else policies.check_decision(each)
-        if decision in found:
-            raise EdgewiseError(f"--policy {each}={name}: {decision} is given twice")
-        found[decision] = policies.located(name)
-    return found
-
-
-def go_on(
-    scenario: Scenario, wanted: Mapping[str, str], given: Mapping[str, str], left: Mapping[str, str]
-) -> list[str]:
-    """Say which policies of a system that did not come to its end go on, and which are switched once it runs.
-
-    Args:
-        wanted: by decision what would decide, had it ended; `given`: those of them that `up` was told.
-        left: what decided.
-    Returns:
-        the decisions to be switched.
-    Raises:
-        PolicyError: one that goes on cannot be used any more.
-    """
-    from edgewise.runtime.process.compiling import needed_by
-
-    kept = {decision: name for decision, name in left.items() if decision in wanted}
-    try:
-        needed_by(scenario, kept.items(), partial(err.print, COMPILING))
-    except PolicyError as error:
-        what = "it decides in a system that was killed"
-        raise PolicyError(f"{error}; {what}: mend it, or edgewise down, then up") from None
-    later = [decision for decision in given if kept.get(decision, given[decision]) != given[decision]]
-    stays = [each for each, name in kept.items() if each not in given and name != wanted[each]]
-    said = [f"{each}: {kept[each]} goes on, which decided before the system was killed" for each in stays]
-    note(said + [f"{each}: {given[each]} takes over from {kept[each]} once it runs" for each in later])
-    return later
-
-
-def switch(folder: Path, what: str, decision: str, name: str, wait: bool = True) -> Any:
-    """Have a policy or a shadow switched in the system that runs, and wait for it; the operation."""
-    accepted = call(folder, "PUT", f"/v1/{what}/{decision}", {"policy": name})
-    return follow(lambda where: call(folder, "GET", where), accepted) if wait else accepted
 
 
 @app.command(epilog="Example: edgewise down --state runs/live")

@@ -11,7 +11,7 @@ import typer
 from edgewise import config
 from edgewise.cli.commands import verbs
 from edgewise.cli.controller import DEFAULT, Folder, call
-from edgewise.cli.live import deciding, switch
+from edgewise.cli.deciding import deciding, switch
 from edgewise.cli.output import Json, answer, out, show, show_shadows
 from edgewise.cli.state import show_faults, show_policies
 from edgewise.cli.verbs import complete_policy, parted

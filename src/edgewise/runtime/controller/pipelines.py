@@ -10,14 +10,13 @@ Processes are started and ended in threads, and so is the policy asked: all may 
 side by side, a few at a time; what ends has ended before others start in its place. Their standard input is
 the controller's, so they end with it; its successor starts pipelines where they were.
 
-A pipeline fails where its code does. One that loses a process otherwise comes back where it was, as workers
-do: at once, and where it does no frame in between again and again, each time later.
+A pipeline fails where its code does. One that loses a process otherwise comes back, see `fallen`.
 """
 
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -44,11 +43,11 @@ from edgewise.model.pipelines import Network, Pipeline, network_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime import clock
+from edgewise.runtime.controller.fallen import FallenPipelines
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.controller.pipelines_seen import PipelinesSeen, told
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.processes import PipelineTasks
-from edgewise.runtime.process.lifecycle import pause_s
 from edgewise.runtime.states import RUNNING
 from edgewise.runtime.store.database import StoreError
 from edgewise.runtime.store.pipelines import KeptPipeline
@@ -57,22 +56,6 @@ from edgewise.runtime.testbeds.spaces import SPACES, SpaceTestbed, from_settings
 
 log = logging.getLogger("edgewise.pipelines")
 MOST_AT_ONCE = 4  # pipelines whose processes are started or ended side by side
-SAY_S = 1.0  # whoever failed first may not have said so yet
-
-
-@dataclass(slots=True)
-class Fallen:
-    """A pipeline that lost processes.
-
-    Attributes:
-        since_s: when that was seen; None while it stands, or waits to be started.
-        times: in a row, without a frame in between.
-        retry_s: it may be started again.
-    """
-
-    since_s: float | None = None
-    times: int = 0
-    retry_s: float = 0.0
 
 
 class LivePipelines(LiveDecision):
@@ -92,7 +75,7 @@ class LivePipelines(LiveDecision):
         self._down: set[int] = set()  # links
         self._commands: list[PlaceCommand] = []  # to be carried out
         self._still: set[int] = set()  # frames meet a node that is down, or it is about to come back
-        self._fallen: dict[int, Fallen] = {}
+        self._fallen = FallenPipelines()
         self._carrying: dict[int, tuple[PlaceCommand, asyncio.Task[None]]] = {}
         self._looked_s: dict[int, tuple[float, float]] = {}  # time and frames of each that runs, as counted
         for kept in self.book.open():
@@ -137,7 +120,7 @@ class LivePipelines(LiveDecision):
                 processes.stop(number)
                 self.book.waits(number)
         self.core, self._commands = None, []
-        self._still, self._fallen, self._looked_s = set(), {}, {}
+        self._still, self._fallen, self._looked_s = set(), FallenPipelines(), {}
 
     # the core
 
@@ -214,7 +197,7 @@ class LivePipelines(LiveDecision):
             self.plane.tell(PipelineEnded(number), now_s)
             self._commands.append(StopPipeline(number))
             self._looked_s.pop(number, None)
-            self._fallen.pop(number, None)
+            self._fallen.forget(number)
         for number in sorted(fresh):
             try:
                 arrays = arrays_of(kept[number].live.pipeline, number, core.network)
@@ -230,7 +213,7 @@ class LivePipelines(LiveDecision):
         self._still &= core.running.keys()
         for number, placed in core.running.items():
             why = None if number in self._still else self._fell(number, now_s)
-            waits = number in self._fallen and now_s < self._fallen[number].retry_s
+            waits = self._fallen.waits(number, now_s)
             broken = why or waits or not down.isdisjoint(nodes_of(core.network, placed).tolist())
             if broken and number not in self._still:
                 self._still.add(number)
@@ -262,24 +245,13 @@ class LivePipelines(LiveDecision):
         assert self._processes is not None
         if number in self._carrying or any(number == _number_of(each) for each in self._commands):
             return None  # those that are there are about to be replaced, or have only just begun
-        running = self._processes.running.get(number)
-        ended = [each for each in running.processes.values() if each.said] if running else []
-        if not ended:
-            return None
-        fallen = self._fallen.setdefault(number, Fallen())
-        fallen.since_s = fallen.since_s or now_s
-        died = next((each for each in ended if each.died), None)
-        if died is None and now_s - fallen.since_s < SAY_S:
-            return None
-        return self._again(number, now_s, str((died or ended[0]).said))
+        why = self._fallen.seen(number, self._processes, now_s)
+        return None if why is None else self._again(number, now_s, why)
 
     def _again(self, number: int, now_s: float, why: str) -> str:
-        """Note when a pipeline may be started again; returns `why`."""
-        fallen = self._fallen.setdefault(number, Fallen())
+        """Note that a pipeline is to be started again; returns `why`."""
         did_frames = self._looked_s.pop(number, (0.0, 0.0))[1] > 0.0
-        fallen.since_s, fallen.times = None, 0 if did_frames else fallen.times + 1
-        fallen.retry_s = now_s + pause_s(fallen.times)
-        log.warning("pipeline starts again", extra={"pipeline": number, "why": why, "times": fallen.times})
+        self._fallen.again(number, now_s, why, did_frames)
         return why
 
     def listed(self) -> list[KeptPipeline]:
