@@ -113,7 +113,7 @@ def bound_load(world: World, own_qps: Sequence[Floats], pool: Ints, nodes: Ints,
     """(N, P) load of the streams that gateways have bound, in workers' worth.
 
     Args:
-        own_qps: of each gateway, see `Loads.own_qps`.
+        own_qps: of each gateway, see `LoadLedger.own_qps`.
         pool: (W,) of each worker, -1 of one that is there for good.
         nodes: (V,) which of the N rows each node of the world is, -1: none.
         count: N.

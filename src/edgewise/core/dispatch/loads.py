@@ -19,7 +19,7 @@ from edgewise.core.dispatch.views import (
 from edgewise.core.world import Links, World
 
 
-class Loads:
+class LoadLedger:
     """The load ledger, links as they are, and what was measured last.
 
     Args:

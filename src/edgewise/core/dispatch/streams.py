@@ -27,7 +27,7 @@ from edgewise.arrays import Ints
 from edgewise.core import hooks
 from edgewise.core.dispatch import events, state
 from edgewise.core.dispatch.books import Books, check_ledger
-from edgewise.core.dispatch.loads import Loads
+from edgewise.core.dispatch.loads import LoadLedger
 from edgewise.core.dispatch.policy import (
     OPEN,
     Batch,
@@ -96,7 +96,7 @@ class DispatchCore:
         self.shadow: Shadow[Decisions] | None = None
         default: DispatchPolicy = LeastImpedanceFallback()
         self._fallback = fallback or default
-        self.loads = Loads(world, seed)
+        self.loads = LoadLedger(world, seed)
         self.use(policy)
 
     def use(self, policy: DispatchPolicy, guard: Guard | None = None) -> None:
