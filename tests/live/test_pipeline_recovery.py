@@ -109,7 +109,7 @@ def test_a_killed_process_of_a_pipeline_comes_back(kept, task):
     assert "status -9" in kept.book.get(number).why
     until(kept, lambda: states(kept) == ["running"] and frames(kept, number) > done)
     assert not any(map(alive_handle, before.values()))  # nothing of the former ones is left
-    assert kept._fallen[number].times == 0  # one kill is one fall
+    assert kept.fallen.times(number) == 0  # one kill is one fall
 
 
 def test_tasks_that_share_cores_are_as_slow_as_these_let_them_be(tmp_path):
@@ -156,7 +156,7 @@ def test_one_that_dies_at_every_start_is_tried_later_each_time_and_can_be_ended(
     (tmp_path / "code.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     code = str(tmp_path / "code.py")
     number = kept.book.submit("a", live(code=code, first="run", second="run")).id
-    until(kept, lambda: number in kept._fallen and kept._fallen[number].times >= 3)
+    until(kept, lambda: (kept.fallen.times(number) or 0) >= 3)
     assert kept.book.get(number).ended_s is None and "status -9" in kept.book.get(number).why
     kept.book.cancel(number)
     until(kept, lambda: states(kept) == ["cancelled"])

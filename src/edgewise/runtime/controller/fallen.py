@@ -63,6 +63,10 @@ class FallenPipelines:
         """Whether it may not start again yet."""
         return number in self._known and now_s < self._known[number].retry_s
 
+    def times(self, number: int) -> int | None:
+        """How often in a row, without a frame in between, it was started again; None: it never fell."""
+        return self._known[number].times if number in self._known else None
+
     def forget(self, number: int) -> None:
         """It is over."""
         self._known.pop(number, None)

@@ -63,6 +63,8 @@ class LivePipelines(LiveDecision):
 
     Args:
         plane: knows what other work leaves.
+    Attributes:
+        fallen: those that lost processes.
     """
 
     def __init__(self, plane: LivePlane) -> None:
@@ -75,7 +77,7 @@ class LivePipelines(LiveDecision):
         self._down: set[int] = set()  # links
         self._commands: list[PlaceCommand] = []  # to be carried out
         self._still: set[int] = set()  # frames meet a node that is down, or it is about to come back
-        self._fallen = FallenPipelines()
+        self.fallen = FallenPipelines()
         self._carrying: dict[int, tuple[PlaceCommand, asyncio.Task[None]]] = {}
         self._looked_s: dict[int, tuple[float, float]] = {}  # time and frames of each that runs, as counted
         for kept in self.book.open():
@@ -120,7 +122,7 @@ class LivePipelines(LiveDecision):
                 processes.stop(number)
                 self.book.waits(number)
         self.core, self._commands = None, []
-        self._still, self._fallen, self._looked_s = set(), FallenPipelines(), {}
+        self._still, self.fallen, self._looked_s = set(), FallenPipelines(), {}
 
     # the core
 
@@ -197,7 +199,7 @@ class LivePipelines(LiveDecision):
             self.plane.tell(PipelineEnded(number), now_s)
             self._commands.append(StopPipeline(number))
             self._looked_s.pop(number, None)
-            self._fallen.forget(number)
+            self.fallen.forget(number)
         for number in sorted(fresh):
             try:
                 arrays = arrays_of(kept[number].live.pipeline, number, core.network)
@@ -213,7 +215,7 @@ class LivePipelines(LiveDecision):
         self._still &= core.running.keys()
         for number, placed in core.running.items():
             why = None if number in self._still else self._fell(number, now_s)
-            waits = self._fallen.waits(number, now_s)
+            waits = self.fallen.waits(number, now_s)
             broken = why or waits or not down.isdisjoint(nodes_of(core.network, placed).tolist())
             if broken and number not in self._still:
                 self._still.add(number)
@@ -245,13 +247,13 @@ class LivePipelines(LiveDecision):
         assert self._processes is not None
         if number in self._carrying or any(number == _number_of(each) for each in self._commands):
             return None  # those that are there are about to be replaced, or have only just begun
-        why = self._fallen.seen(number, self._processes, now_s)
+        why = self.fallen.seen(number, self._processes, now_s)
         return None if why is None else self._again(number, now_s, why)
 
     def _again(self, number: int, now_s: float, why: str) -> str:
         """Note that a pipeline is to be started again; returns `why`."""
         did_frames = self._looked_s.pop(number, (0.0, 0.0))[1] > 0.0
-        self._fallen.again(number, now_s, why, did_frames)
+        self.fallen.again(number, now_s, why, did_frames)
         return why
 
     def listed(self) -> list[KeptPipeline]:
