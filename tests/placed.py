@@ -104,7 +104,7 @@ class Placed:
     @property
     def bed(self):
         """What it runs on."""
-        return self.kept._processes.backend
+        return self.kept.processes.backend
 
     def submit(self, live):
         """Its number."""
@@ -119,7 +119,7 @@ class Placed:
             return await self.kept.step(time.time())
 
         async def carried_out():
-            if not (self.kept._carrying or self.kept._commands):
+            if not self.kept.busy:
                 return True
             return await self.kept.step(time.time())
 
@@ -147,14 +147,14 @@ class Placed:
 
     def rates(self, number, seconds=3.0):
         """What it does, from now on."""
-        self.kept._seen._seen.pop(number, None)
+        self.kept.seen.forget(number)
         began_s = time.monotonic()
         self.until(lambda: time.monotonic() - began_s >= seconds and self.kept.rates(number) is not None)
-        return self.kept._seen.rates(self.core)[number]
+        return self.kept.seen.rates(self.core)[number]
 
     def set_link(self, one, other, up):
         """Cut or mend a link, and have that decided about."""
-        before = set(self.kept._down)
+        before = set(self.kept.down)
         self.kept.store.change_link((one, other), up)
-        self.until(lambda: self.kept._down != before)
+        self.until(lambda: self.kept.down != before)
         self.until(lambda: not self.core.due)

@@ -90,7 +90,7 @@ def test_doing_nothing_is_the_run_without_orchestration():
     game.begin([7])
     while not game.done:
         game.act(np.full((1, len(game.agents)), game.system.services))
-    worlds = ReplicaWorlds(game.system, game._draw([7]), game._slots, [7])
+    worlds = ReplicaWorlds(game.system, game.draw([7]), game.slots, [7])
     wanted = simulate(worlds, policies.load("requests", "greedy"))
     np.testing.assert_array_equal(game.worlds.outcome().in_time, wanted.in_time)
 
@@ -144,7 +144,7 @@ def test_chosen_nodes_are_the_run_of_a_policy_that_chooses_them():
     game.begin([3])
     (world,) = game.worlds
     while not game.done:
-        pipeline = world.arrays[world.arrivals[game._asked]]
+        pipeline = world.arrays[world.arrivals[game.asked]]
         total += game.act(np.full((1, len(game.agents)), pipeline.source))[0]
     wanted = simulate_streaming(game.network, pipelines_of(game.scenario, 3), AtSource(), 3)
     assert world.outcome().pipelines == wanted.pipelines

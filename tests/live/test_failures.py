@@ -129,8 +129,8 @@ def test_queries_during_a_loss_are_all_answered(model):
 
         asking = [asyncio.create_task(ask()) for _ in range(4)]
         await becomes(lambda: len(statuses) > 4)
-        for connection in list(system.servers[first]._shared.open):
-            connection._transport.abort()
+        for connection in list(system.servers[first].connections):
+            connection.transport.abort()
         await system.servers[first].close(0)
         await asyncio.gather(*asking)
         assert statuses == [200] * 80

@@ -49,8 +49,8 @@ def test_a_connection_lost_in_the_turn_in_which_its_handler_goes_on_ends_the_han
         _, writer = await asyncio.open_connection(server.host, server.port)
         writer.write(GET)
         await begun.wait()
-        (connection,) = server._shared.open
-        acts = [connection._transport.abort, lambda: answer.set_result(None)]
+        (connection,) = server.connections
+        acts = [connection.transport.abort, lambda: answer.set_result(None)]
         for act in acts if first == "lost" else reversed(acts):
             act()
         await ended.wait()
@@ -77,7 +77,7 @@ def test_a_handler_whose_wait_is_given_up_leaves_no_client_waiting(at_once, kind
         await asyncio.sleep(0)
         waits[0].cancel()
         assert await reader.read() == b""
-        assert not server._shared.open
+        assert not server.connections
         writer.close()
         await server.close()
 
@@ -124,7 +124,7 @@ def test_a_query_leaves_the_workers_queue_when_its_client_leaves_the_gateway(tmp
             path = "/v2/models/score/infer"
             found = await asyncio.gather(*(client.request("POST", path, headers, body) for _ in range(4)))
             assert [answer.status for answer in found] == [200] * 4
-            await becomes(lambda: max(len(server._shared.open) for server in (front, behind)) <= 4)
+            await becomes(lambda: max(len(server.connections) for server in (front, behind)) <= 4)
         client.close()
         gateway.clients[0].close()
         await front.close()

@@ -297,8 +297,8 @@ def test_a_client_that_never_reads_is_cut_off():
     async def scenario(server):
         reader, writer = await asyncio.open_connection(server.host, server.port, limit=1024)
         writer.write(b"GET /big HTTP/1.1\r\n\r\n" * 3)
-        await becomes(lambda: server._shared.open)
-        await becomes(lambda: not server._shared.open)
+        await becomes(lambda: server.connections)
+        await becomes(lambda: not server.connections)
         writer.close()
 
     with_server(scenario, request_s=0.2)
@@ -307,7 +307,7 @@ def test_a_client_that_never_reads_is_cut_off():
 def test_too_many_connections_are_answered_503():
     async def scenario(server):
         kept = [await asyncio.open_connection(server.host, server.port) for _ in range(2)]
-        await becomes(lambda: len(server._shared.open) >= 2)
+        await becomes(lambda: len(server.connections) >= 2)
         received, closed = await talk(server)
         assert answers(received)[0][0] == 503 and closed
         for _, writer in kept:
@@ -342,8 +342,8 @@ def test_client_replaces_a_connection_the_server_closed():
         client = http.Client(server.host, server.port)
         for _ in range(3):
             assert (await client.request("GET", "/")).status == 200
-            for connection in list(server._shared.open):
-                connection._transport.close()
+            for connection in list(server.connections):
+                connection.transport.close()
         client.close()
 
     with_server(scenario)
@@ -526,17 +526,17 @@ def test_an_answer_that_is_sent_later_holds_no_body_and_no_other_connection(at_o
             told_s.append(time.monotonic() - began_s)
 
         asking = asyncio.create_task(ask(one, "/later"))
-        while server._shared.bodies.held_bytes or not any(each.busy for each in server._shared.open):
+        while server.bodies.held_bytes or not any(each.busy for each in server.connections):
             await asyncio.sleep(0)
         await ask(other, "/")  # there is room for its body
         assert not asking.done()
         await asking
         assert told_s[-1] >= 0.3
         asking = asyncio.create_task(ask(one, "/later"))
-        while not any(each.busy for each in server._shared.open):
+        while not any(each.busy for each in server.connections):
             await asyncio.sleep(0)
         asking.cancel()  # who hangs up is not waited for
-        await becomes(lambda: len(server._shared.open) <= 1)
+        await becomes(lambda: len(server.connections) <= 1)
         other.close()
         await server.close()
 

@@ -119,11 +119,11 @@ def test_a_client_that_was_closed_keeps_no_connection():
         server = await http.serve(wait, at_once=True)
         client = http.Client(server.host, server.port)
         asking = asyncio.create_task(client.request("GET", "/"))
-        await becomes(lambda: server._shared.open)
+        await becomes(lambda: server.connections)
         client.close()
         answer.set_result(http.Response(200, b"x"))
         assert (await asking).body == b"x"
-        await becomes(lambda: not (server._shared.open))
+        await becomes(lambda: not (server.connections))
         await server.close()
 
     on_each_loop(go)

@@ -12,7 +12,7 @@ import pytest
 
 from edgewise.errors import RunError
 from edgewise.runtime.testbeds import kernel
-from edgewise.runtime.testbeds.flows import HubState, read
+from edgewise.runtime.testbeds.flows import HubState
 from edgewise.runtime.testbeds.spaces import Spaces, left_behind
 from placed import LINKS, Placed, scenario, watch
 from waiting import wait_until
@@ -50,7 +50,7 @@ def test_local_rates_follow_the_plan_and_a_cut_link_stops_its_flows(tmp_path):
         assert [row["up"] for row in placed.kept.links()] == [True, False, True, True, True]
         assert placed.kept.links()[0]["carried_bps"] > 0.5 * placed.kept.links()[0]["reserved_bps"] > 0
         placed.end(number)
-        assert not placed.kept._processes.running
+        assert not placed.kept.processes.running
 
 
 def test_an_error_of_the_user_names_the_task(tmp_path):
@@ -69,18 +69,18 @@ def test_rates_and_paths_on_namespaces_are_those_of_the_plan_also_around_a_faile
         placed.running(number)
         bed = placed.bed
         check_links(placed, number)
-        assert bed.apply(placed.kept._processes.flows()) == 0
+        assert bed.apply(placed.kept.processes.flows()) == 0
         placed.set_link("west", "cam", up=False)
         rates = check_links(placed, number)
         assert all(1 not in flow.path and 3 not in flow.path for flow in rates.flows)
         placed.set_link("cam", "west", up=True)
         rates = check_links(placed, number)
         assert any(1 in flow.path for flow in rates.flows)
-        held = read(bed._hub, bed._rates_bps)
-        assert held.rules == bed._have.rules and held.classes == bed._have.classes
-        assert held.filters.keys() == bed._have.filters.keys() and held.rest_bps == bed._have.rest_bps
+        held = bed.read_held()
+        assert held.rules == bed.held.rules and held.classes == bed.held.classes
+        assert held.filters.keys() == bed.held.filters.keys() and held.rest_bps == bed.held.rest_bps
         placed.end(number)
-        left = read(bed._hub, bed._rates_bps)
+        left = bed.read_held()
         assert left == HubState(rest_bps=left.rest_bps)  # no class, filter or rule of a flow
         assert min(left.rest_bps.values()) > 5e6  # and messages have all of each link again
     assert tmp_path / "live" not in left_behind()
@@ -149,7 +149,7 @@ def test_nothing_is_left_after_the_controller_was_killed(tmp_path):
     assert folder in left_behind()
     with Placed(folder, on_namespaces=True, fresh=False) as placed:
         placed.until(lambda: placed.core is not None)
-        assert read(placed.bed._hub, placed.bed._rates_bps).classes == {}  # its successor takes flows away
+        assert placed.bed.read_held().classes == {}  # its successor takes flows away
     assert folder not in left_behind()
     wait_until(lambda: not _runs(child), limit_s=5.0)
 

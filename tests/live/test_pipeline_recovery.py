@@ -76,7 +76,7 @@ def until(kept, reached):
         return await kept.step(time.time())
 
     async def carried_out():
-        if not kept._carrying:
+        if not kept.busy:
             return True
         return await kept.step(time.time())
 
@@ -96,7 +96,7 @@ def frames(kept, number):
 
 
 def processes(kept, number):
-    return {name: each.handle for name, each in kept._processes.running[number].processes.items()}
+    return {name: each.handle for name, each in kept.processes.running[number].processes.items()}
 
 
 @pytest.mark.parametrize("task", ["", "first", "second"])
@@ -119,7 +119,7 @@ def test_tasks_that_share_cores_are_as_slow_as_these_let_them_be(tmp_path):
 
     def counted():
         """When the last task of the first pipeline reported, and its frames."""
-        latest = kept._processes.running[first].processes["second"].latest
+        latest = kept.processes.running[first].processes["second"].latest
         return latest.get("at_s", 0.0), latest.get("frames", 0)
 
     def faster_than(fps):
@@ -228,7 +228,7 @@ def test_who_has_ended_holds_nothing_of_nodes_any_more(kept):
     assert "place" in [each.decision for each in kept.plane.ledger.reservations]
     kept.book.cancel(number)
     until(kept, lambda: states(kept) == ["cancelled"])
-    assert not kept.core.pipelines and not kept._processes.running
+    assert not kept.core.pipelines and not kept.processes.running
     assert "place" not in [each.decision for each in kept.plane.ledger.reservations]
 
 

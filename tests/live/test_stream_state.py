@@ -150,7 +150,7 @@ def test_a_policy_that_fails_leaves_what_runs_as_it_is_and_that_is_said(tmp_path
         placed.running(number)
         kept, core = placed.kept, placed.core
         core.use(policy, kept.plane.faults.guard("place", "moody", 0.5, False, False))
-        watch = kept._processes.running[number]
+        watch = kept.processes.running[number]
         processes, planned_bps = dict(watch.processes), watch.placed.bandwidth_bps.tolist()
         for policy.mood, why in MOODS:
             placed.set_link("cam", "hub", up=False)  # its flow loses the way, and nobody finds another
@@ -172,7 +172,7 @@ def test_pipelines_leave_a_node_that_fails_and_wait_until_there_is_room(tmp_path
         placed.running(number)
         assert placed.core.running[number].node.tolist() == [0, 2]
         placed.kept.store.change_node("hub", up=False)
-        placed.until(lambda: placed.state(number) == "waiting" and not placed.kept._processes.running)
+        placed.until(lambda: placed.state(number) == "waiting" and not placed.kept.processes.running)
         assert not placed.core.running and placed.core.pipelines.keys() == {number}
         placed.kept.store.change_node("hub", up=True)
         placed.running(number)

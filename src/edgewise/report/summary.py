@@ -216,7 +216,7 @@ def crowded(scenario: Scenario, streams: pa.Table) -> list[LinkLoad]:
     key: Ints = np.asarray(np.ravel_multi_index(codes, [len(value) for value in values]))
     load_bps = 8.0 * bound["rate_qps"].to_numpy() * bound["size_bytes"].to_numpy()
     open_s, close_s = bound["open_s"].to_numpy(), bound["close_s"].to_numpy()
-    first, peak_bps = _peaks(key, load_bps, open_s, close_s)
+    first, peak_bps = peaks_of(key, load_bps, open_s, close_s)
     sums = np.bincount(key, load_bps * (close_s - open_s), minlength=int(key.max()) + 1)
     found, bandwidth_bps, sites, clusters = [], *_bandwidths(scenario)
     for at, most in zip(first.tolist(), peak_bps.tolist(), strict=True):
@@ -243,7 +243,7 @@ def _coded(column: pa.ChunkedArray) -> tuple[Ints, list[Any]]:
     return coded.indices.to_numpy().astype(np.int64), coded.dictionary.to_pylist()
 
 
-def _peaks(
+def peaks_of(
     key: Ints, load_bps: NDArray[Any], open_s: NDArray[Any], close_s: NDArray[Any]
 ) -> tuple[Ints, NDArray[Any]]:
     """Each key, ascending, and the largest sum of the loads that are open at once."""
@@ -299,7 +299,7 @@ def beforehand(scenario: Scenario) -> list[str]:
         clients_bps = most_load_bps(came.applications, came.arrivals, scenario.duration_s)
     who = " and ".join(["clients"] * bool(came.applications) + ["sources"] * bool(came.sources))
     sent_bps = [clients_bps + sources_load_bps(came, s) for s in range(len(scenario.topology.sites))]
-    carried = zip(sent_bps, _carried(scenario).items(), strict=True)
+    carried = zip(sent_bps, carried_bps(scenario).items(), strict=True)
     over = [(site, demand_bps, bps) for demand_bps, (site, bps) in carried if demand_bps > bps]
     lines = [
         f"site {site}: its {who} send {rate(demand_bps)} in the mean when most are there, "
@@ -309,7 +309,7 @@ def beforehand(scenario: Scenario) -> list[str]:
     return lines + ([f"and {len(over) - SHOWN} more sites"] if len(over) > SHOWN else [])
 
 
-def _carried(scenario: Scenario) -> dict[str, float]:
+def carried_bps(scenario: Scenario) -> dict[str, float]:
     """What leaves each site at most: ways that begin with one cable have its bandwidth together."""
     topology = scenario.topology
     if isinstance(topology.ways, WayTable):

@@ -98,13 +98,13 @@ def test_shipped_networks_keep_their_cards(name):
 def test_each_topology_has_the_papers_network_and_others_one_that_fits(kind):
     aset = Aset()
     aset.reset(World.build(*_parts(kind)), Key(1))
-    assert aset._trained.card.name == f"aset-{kind}"
+    assert aset.trained.card.name == f"aset-{kind}"
     assert (
-        aset._trained.state == "history"
-        and aset._trained.card.about["config"]["scenario"] == f"{kind}-published"
+        aset.trained.state == "history"
+        and aset.trained.card.about["config"]["scenario"] == f"{kind}-published"
     )
     aset.reset(World.build(*_parts("three-tier")), Key(1))
-    assert aset._trained.card.name == "aset-any" and aset._trained.workers == 0
+    assert aset.trained.card.name == "aset-any" and aset.trained.workers == 0
 
 
 def test_a_card_of_other_decisions_is_refused(tmp_path):

@@ -101,14 +101,14 @@ def test_what_clients_send_ends_with_the_run(length, rates, clients):
 
 def test_ways_over_one_cable_carry_together_what_it_carries():
     campus = ew.load_scenario("campus-small")
-    assert set(links._carried(campus).values()) == {1e9 + 200e6}
+    assert set(links.carried_bps(campus).values()) == {1e9 + 200e6}
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=12))
 def test_peaks_are_exact(spans):
     key, begin, lasts = np.array(spans).T
-    _, peaks = links._peaks(key, np.ones(key.size), begin.astype(float), (begin + lasts).astype(float))
+    _, peaks = links.peaks_of(key, np.ones(key.size), begin.astype(float), (begin + lasts).astype(float))
     found = [
         max(sum(b <= t < b + d and k == which for k, b, d in spans) for t in range(20))
         for which in sorted(set(key.tolist()))

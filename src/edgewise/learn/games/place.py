@@ -70,23 +70,23 @@ class PlaceGame(Game):
         for seed, policy in zip(seeds, self.policies, strict=True):
             core = PlaceCore(self.network, policy, seed)
             self.worlds.append(PipelineWorld(pipelines_of(self.scenario, seed), core))
-        self._asked = 0
+        self.asked = 0
         self._advance()
 
     def _advance(self) -> None:
         """On to the pipeline that is asked about, or to the end."""
         for world in self.worlds:
-            while (world.arrived <= self._asked) and world.advance():
-                if world.arrived <= self._asked:
+            while (world.arrived <= self.asked) and world.advance():
+                if world.arrived <= self.asked:
                     world.decide()
 
     @property
     def done(self) -> bool:
         """Whether all pipelines were placed, and ran."""
-        return self._asked >= len(self.worlds[0].pipelines)
+        return self.asked >= len(self.worlds[0].pipelines)
 
     def _pipeline(self, world: PipelineWorld) -> PipelineArrays:
-        return world.arrays[world.arrivals[min(self._asked, len(world.pipelines) - 1)]]
+        return world.arrays[world.arrivals[min(self.asked, len(world.pipelines) - 1)]]
 
     def observe(self) -> Floats32:
         """(W, tasks, features)."""
@@ -119,9 +119,9 @@ class PlaceGame(Game):
         for nodes, world, policy in zip(choices, self.worlds, self.policies, strict=True):
             pipeline = self._pipeline(world)
             policy.chosen[pipeline.id] = nodes[: pipeline.work_ops.size]
-            if world.arrived == self._asked + 1:  # none came at the same time that is still to be asked about
+            if world.arrived == self.asked + 1:  # none came at the same time that is still to be asked about
                 world.decide()
-        self._asked += 1
+        self.asked += 1
         self._advance()
         gained: Floats = np.array([world.frames.sum() for world in self.worlds]) - before
         return gained / len(self.worlds[0].pipelines)

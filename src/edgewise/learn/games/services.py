@@ -38,14 +38,14 @@ class ServiceGame(Game):
 
     def __init__(self, scenario: Scenario | str = "kais-demo") -> None:
         found = simulated_services(load_scenario(scenario) if isinstance(scenario, str) else scenario)
-        self.system, self._slots = found.system, found.slots
-        self._draw = found.draw
+        self.system, self.slots = found.system, found.slots
+        self.draw = found.draw
         self.begin([0])
         self.features = self.observe().shape[2]
 
     def begin(self, seeds: Sequence[int]) -> None:
         """New worlds."""
-        self.worlds = ReplicaWorlds(self.system, self._draw(seeds), self._slots, seeds)
+        self.worlds = ReplicaWorlds(self.system, self.draw(seeds), self.slots, seeds)
 
 
 class RequestsGame(ServiceGame):

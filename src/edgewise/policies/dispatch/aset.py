@@ -280,6 +280,7 @@ class Aset(MetaPolicy):
 
     Attributes:
         card: path of a card, or what was loaded from one; None chooses among those that ship.
+        trained: the network in use.
     """
 
     card: str | Path | Trained | None = None
@@ -293,15 +294,15 @@ class Aset(MetaPolicy):
         Raises:
             PolicyError: there is none, or it cannot be used.
         """
-        self._trained = self._fitting(world)
-        wanted = self._trained.workers
+        self.trained = self._fitting(world)
+        wanted = self.trained.workers
         if wanted not in (0, world.workers):
-            raise self._trained.card.error(
+            raise self.trained.card.error(
                 f"its network is for {wanted} workers, here are {world.workers}; use one with state 'pooled'"
             )
-        if self._trained.actions != self.actions:
-            MetaPolicy.__init__(self, self._trained.actions)
-        self._history = History() if self._trained.state == "history" else None
+        if self.trained.actions != self.actions:
+            MetaPolicy.__init__(self, self.trained.actions)
+        self._history = History() if self.trained.state == "history" else None
         super().reset(world, key)
 
     def observe(self, view: DispatchView) -> None:
@@ -312,7 +313,7 @@ class Aset(MetaPolicy):
     def choose(self, view: DispatchView) -> int:
         """max_a Q(s, a)."""
         state = pooled_state(view) if self._history is None else self._history.state(view)
-        return int(self._trained.values(state[None])[0].argmax())
+        return int(self.trained.values(state[None])[0].argmax())
 
     def _fitting(self, world: World) -> Trained:
         if self.card is None:

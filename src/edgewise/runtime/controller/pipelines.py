@@ -65,16 +65,19 @@ class LivePipelines(LiveDecision):
         plane: knows what other work leaves.
     Attributes:
         fallen: those that lost processes.
+        processes: of those that run; None before there was one.
+        seen: what they say, None likewise.
+        down: links.
     """
 
     def __init__(self, plane: LivePlane) -> None:
         super().__init__(plane, "place")
         self.book, self.core = plane.store.pipelines, None
         plane.carry_out |= dict.fromkeys(get_args(PlaceCommand), self._obey)
-        self._processes: PipelineTasks | None = None
-        self._seen: PipelinesSeen | None = None
+        self.processes: PipelineTasks | None = None
+        self.seen: PipelinesSeen | None = None
         self._scenario: Scenario | None = None  # that the nodes and links of the processes are of
-        self._down: set[int] = set()  # links
+        self.down: set[int] = set()
         self._commands: list[PlaceCommand] = []  # to be carried out
         self._still: set[int] = set()  # frames meet a node that is down, or it is about to come back
         self.fallen = FallenPipelines()
@@ -110,14 +113,14 @@ class LivePipelines(LiveDecision):
             if self.core is core:
                 self.plane.tell(PlacementDue(now_s, decided), now_s)
         self._halt(core, now_s)
-        if self._processes is not None and core.network.cores is not None:
-            self._processes.pace(core.rates_fps())
+        if self.processes is not None and core.network.cores is not None:
+            self.processes.pace(core.rates_fps())
         self._carry_on()
 
     def close(self) -> None:
         """End all processes; what is not over waits for the next controller, or for a scenario."""
         self.plane.cores.pop("place", None)
-        if (processes := self._processes) is not None:
+        if (processes := self.processes) is not None:
             for number in list(processes.running):
                 processes.stop(number)
                 self.book.waits(number)
@@ -128,7 +131,7 @@ class LivePipelines(LiveDecision):
 
     def _core_of(self, network: Network, reserving: Reserving) -> PlaceCore:
         """The core in the plane; another one where the network is another."""
-        same = self._seen is not None and self._seen.network.alike(network)
+        same = self.seen is not None and self.seen.network.alike(network)
         if self.core is not None and not (same and self.core.reserving == reserving):
             self.close()
         name = self.store.policy("place") or policies.USUAL["place"]
@@ -138,8 +141,8 @@ class LivePipelines(LiveDecision):
             first, ledger = policies.load("place", policies.USUAL["place"]), self.plane.ledger
             self.core = PlaceCore(network, first, ledger=ledger, reserving=reserving)
             self.begin_with(name)
-            self._seen, self._scenario, self._down = PipelinesSeen(network), self.plane.scenario, set()
-            self._processes, self._watching = PipelineTasks(self._bed(network)), ""
+            self.seen, self._scenario, self.down = PipelinesSeen(network), self.plane.scenario, set()
+            self.processes, self._watching = PipelineTasks(self._bed(network)), ""
         elif name != self.name:
             self.begin_with(name)
         core: PlaceCore = self.core
@@ -155,37 +158,37 @@ class LivePipelines(LiveDecision):
 
     async def _follow(self) -> None:
         """See what tasks say; have flows on the links of a scenario that is another one to others alone."""
-        assert self._processes is not None and self._seen is not None
+        assert self.processes is not None and self.seen is not None
         if self._scenario is not self.plane.scenario:
-            scenario, bed = self.plane.scenario, self._bed(self._seen.network)
-            await asyncio.to_thread(self._processes.lay, bed, self._down)
+            scenario, bed = self.plane.scenario, self._bed(self.seen.network)
+            await asyncio.to_thread(self.processes.lay, bed, self.down)
             self._scenario = scenario
-        self._seen.look(self._processes.running)
+        self.seen.look(self.processes.running)
 
     async def _switch_links(self, now_s: float) -> None:
         """Links fail, and are back, as the store says; flows go around those that are down."""
-        assert self._processes is not None and self._seen is not None
-        network = self._seen.network
+        assert self.processes is not None and self.seen is not None
+        network = self.seen.network
         pairs = [set(ends) for ends in self.store.links_down()]
         ends = [{network.names[node] for node in ends} for ends in network.ends.tolist()]
         down = {link for link, each in enumerate(ends) if each in pairs}
-        for link in sorted(down ^ self._down):
+        for link in sorted(down ^ self.down):
             up = link not in down
-            await asyncio.to_thread(self._processes.set_link, link, up)
+            await asyncio.to_thread(self.processes.set_link, link, up)
             self.plane.tell(BandwidthChanged(link, float(network.bandwidth_bps[link]) if up else 0.0), now_s)
-        self._down = down
+        self.down = down
 
     def links(self) -> list[dict[str, Any]]:
         """Links between nodes, and what flows have of them; none before there is anything to place."""
-        if self.core is None or self._seen is None:
+        if self.core is None or self.seen is None:
             return []
-        return self._seen.links(self.core, self._down)
+        return self.seen.links(self.core, self.down)
 
     def rates(self, number: int) -> dict[str, Any] | None:
         """What a pipeline that runs did in the last seconds, beside its plan; None: nothing is known yet."""
-        if self.core is None or self._seen is None:
+        if self.core is None or self.seen is None:
             return None
-        return self._seen.report(self.core, number)
+        return self.seen.report(self.core, number)
 
     def _tell(self, core: PlaceCore, kept: dict[int, KeptPipeline], now_s: float) -> None:
         """Tell the core which pipelines came and ended."""
@@ -228,12 +231,12 @@ class LivePipelines(LiveDecision):
     def _end_of(self, number: int) -> tuple[str, str] | None:
         """How a pipeline has ended, if it has."""
         kept = self.book.get(number)
-        assert kept is not None and self._processes is not None
+        assert kept is not None and self.processes is not None
         if kept.cancel:
             return "cancelled", "as was asked for"
         if kept.over:
             return "done", f"{kept.frames:.0f} frames"
-        running = self._processes.running.get(number)
+        running = self.processes.running.get(number)
         try:
             for process in running.processes.values() if running else ():
                 if process.culprit and not process.died:
@@ -244,10 +247,10 @@ class LivePipelines(LiveDecision):
 
     def _fell(self, number: int, now_s: float) -> str | None:
         """Why a pipeline must be started again, where processes of it have ended that did not fail."""
-        assert self._processes is not None
+        assert self.processes is not None
         if number in self._carrying or any(number == _number_of(each) for each in self._commands):
             return None  # those that are there are about to be replaced, or have only just begun
-        why = self.fallen.seen(number, self._processes, now_s)
+        why = self.fallen.seen(number, self.processes, now_s)
         return None if why is None else self._again(number, now_s, why)
 
     def _again(self, number: int, now_s: float, why: str) -> str:
@@ -273,14 +276,14 @@ class LivePipelines(LiveDecision):
         """Note how far a pipeline is; what cannot be written down counts the next time."""
         frames, ran_s = self._fresh(kept, now_s)
         if ran_s > 0.0:
-            measured = self._seen.measured(kept.id) if self._seen is not None else None
+            measured = self.seen.measured(kept.id) if self.seen is not None else None
             with suppress(StoreError):  # whatever else is to be done does not wait for it
                 self.book.went_on(kept.id, frames, ran_s, measured)
                 self._looked_s[kept.id] = now_s, self._looked_s[kept.id][1] + frames
 
     def _fresh(self, kept: KeptPipeline, now_s: float) -> tuple[float, float]:
         """Frames that a pipeline's last tasks finished, and seconds that it ran, since it was counted."""
-        running = self._processes.running.get(kept.id) if self._processes is not None else None
+        running = self.processes.running.get(kept.id) if self.processes is not None else None
         if kept.state != RUNNING or running is None or kept.id not in self._looked_s.keys() - self._carrying:
             return 0.0, 0.0
         order, pipeline = running.live.pipeline.graph.order(), running.placed.pipeline
@@ -290,6 +293,11 @@ class LivePipelines(LiveDecision):
         return max(frames - before, 0.0), now_s - since_s
 
     # its commands
+
+    @property
+    def busy(self) -> bool:
+        """Whether commands are under way."""
+        return bool(self._carrying or self._commands)
 
     def _obey(self, command: PlaceCommand, now_s: float) -> None:
         """Note a command; `step` carries it out, for it takes seconds."""
@@ -314,7 +322,7 @@ class LivePipelines(LiveDecision):
 
     async def _carry_out(self, command: PlaceCommand) -> None:
         """Start, move, pace or end processes."""
-        processes, known = self._processes, {each.id: each.live for each in self.book.open()}
+        processes, known = self.processes, {each.id: each.live for each in self.book.open()}
         assert processes is not None
         match command:
             case StopPipeline(number):

@@ -44,6 +44,10 @@ class PipelinesSeen:
             if reports and all(reports.values()):
                 _take(self._seen[number][1], reports)
 
+    def forget(self, number: int) -> None:
+        """What a pipeline did counts from its next report on."""
+        self._seen.pop(number, None)
+
     def measured(self, number: int) -> dict[str, tuple[str, float, float]] | None:
         """Node, frames and mean time of a frame of each task since it was started; None: it is no news."""
         if number not in self._seen or self._seen[number][0].live.code is None:

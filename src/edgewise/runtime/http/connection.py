@@ -52,13 +52,16 @@ class ClientConnection(asyncio.Protocol):
     """One client connection: httptools calls the on_… methods, asyncio the others.
 
     Requests are handled one at a time; those that came in the meantime wait in `_waiting`.
+
+    Attributes:
+        transport: to the client.
     """
 
     def __init__(self, shared: OfServer) -> None:
         self._shared = shared
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[tuple[HttpRequest | Response, bool, bool]] = deque()
-        self._transport: asyncio.Transport
+        self.transport: asyncio.Transport
         self._owed: asyncio.Task[None] | Later[Any] | None = None  # what the answer waits for
         self._refused = False  # nothing more is read
         self._blocked = False  # the client does not read its answers
@@ -74,7 +77,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a client in, unless too many are there."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         use_large_buffers(transport)
         self._client = address_of((transport.get_extra_info("peername") or ("",))[0])
         self._shared.open.add(self)
@@ -94,7 +97,7 @@ class ClientConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Whether to go on writing to a client that says no more."""
         self._ending = True
-        secure = self._transport.get_extra_info("sslcontext") is not None  # with TLS it is the end
+        secure = self.transport.get_extra_info("sslcontext") is not None  # with TLS it is the end
         return self.busy and not secure  # half-closed: the answers are still wanted
 
     def pause_writing(self) -> None:
@@ -165,7 +168,7 @@ class ClientConnection(asyncio.Protocol):
         if expect is not None and expect.lower() != "100-continue":
             raise ProtocolError(f"expect: {expect!r} is not supported", status=417)
         if expect is not None and self._owed is None and not self._waiting:
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
         """A piece of its body."""
@@ -190,7 +193,7 @@ class ClientConnection(asyncio.Protocol):
         request = HttpRequest(method, path, self._headers, body, self._since_s, self._client)
         self._waiting.append((request, self._alive, head_only))
         if len(self._waiting) > self._shared.limits.pipelined:
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     @property
     def _has_body(self) -> bool:
@@ -233,8 +236,8 @@ class ClientConnection(asyncio.Protocol):
                 self._begin(_call(self._shared.handler, work), alive, head_only)
             if self._waiting and self._owed is None:
                 asyncio.get_running_loop().call_soon(self._next)
-        if len(self._waiting) <= self._shared.limits.pipelined // 2 and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if len(self._waiting) <= self._shared.limits.pipelined // 2 and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _begin(self, coming: Coroutine[Any, Any, Response], alive: bool, head_only: bool) -> None:
         context = copy_context()
@@ -253,7 +256,7 @@ class ClientConnection(asyncio.Protocol):
         except StopIteration as done:
             return self._send(done.value, alive, head_only)
         except asyncio.CancelledError:  # the client hung up, or what it waited for was given up
-            return self._transport.close()
+            return self.transport.close()
         if not isinstance(waits_for, Later):
             return self._hand_over(rest_of(coming, waits_for), context, alive, head_only)
 
@@ -264,7 +267,7 @@ class ClientConnection(asyncio.Protocol):
                     self._next()
             except Exception:  # whoever gave the answer has others to give
                 log.exception("an answer could not be sent")
-                self._transport.abort()
+                self.transport.abort()
 
         self._owed, waits_for.then = waits_for, resume
 
@@ -278,7 +281,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             response = await coming
         except asyncio.CancelledError:
-            self._transport.close()
+            self.transport.close()
             raise
         finally:
             self._owed = None
@@ -292,7 +295,7 @@ class ClientConnection(asyncio.Protocol):
         self._shared.bodies.give_back(size)
 
     def _send(self, response: Response, alive: bool, head_only: bool) -> None:
-        if self._transport.is_closing():
+        if self.transport.is_closing():
             return
         self._release(self._owed_bytes)
         self._owed_bytes = 0
@@ -300,16 +303,16 @@ class ClientConnection(asyncio.Protocol):
             return self._hand_over(in_time(response), copy_context(), alive, head_only)
         alive = alive and not (self._ending and not self._waiting)
         for piece in write_response(response, alive, head_only):
-            self._transport.write(piece)
+            self.transport.write(piece)
         self._since_s = clock.monotonic_s()
         if alive:
             return
         self._waiting.clear()
-        if self._refused and self._transport.can_write_eof():
-            self._transport.write_eof()  # a client still sending must be able to read why it was refused
-            asyncio.get_running_loop().call_later(1.0, self._transport.close)
+        if self._refused and self.transport.can_write_eof():
+            self.transport.write_eof()  # a client still sending must be able to read why it was refused
+            asyncio.get_running_loop().call_later(1.0, self.transport.close)
         else:
-            self._transport.close()
+            self.transport.close()
 
     # bounds in time
 
@@ -321,19 +324,19 @@ class ClientConnection(asyncio.Protocol):
         silent_s = now_s - self._heard_s
         stuck = self._blocked or (self._refused and not self.busy)
         if stuck and waited_s > limits.request_s:
-            self._transport.abort()
+            self.transport.abort()
         elif self._reading and waited_s > limits.request_s and not self._refused:
             self._refuse(failure(408, f"the request did not arrive within {limits.request_s:g} s"))
         elif self._reading and silent_s > limits.silent_s and not self._refused:
             self._refuse(failure(408, f"no byte of the request came for {limits.silent_s:g} s"))
         elif not (self._reading or self._owed or self._waiting) and waited_s > limits.idle_s:
-            self._transport.close()
+            self.transport.close()
 
     def finish(self) -> None:
         """Close at once when idle, after the answers otherwise."""
         self._ending = True
         if not self.busy:
-            self._transport.close()
+            self.transport.close()
 
     @property
     def busy(self) -> bool:

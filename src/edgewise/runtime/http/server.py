@@ -15,13 +15,16 @@ class Server:
     Attributes:
         host, port: where it listens.
         url: base address.
+        connections: that are open.
+        bodies: that are held.
     """
 
     def __init__(self, server: asyncio.Server, shared: OfServer, host: str, secure: bool) -> None:
-        self._server, self._shared, self.host = server, shared, host
+        self._server, self._limits, self.host = server, shared.limits, host
         self.port: int = server.sockets[0].getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         self.url = f"{'https' if secure else 'http'}://{shown}:{self.port}"
+        self.connections, self.bodies = shared.open, shared.bodies
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     async def close(self, grace_s: float = 5.0) -> None:
@@ -30,19 +33,19 @@ class Server:
         self._sweeper.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
-                while any(connection.busy for connection in self._shared.open):
+                while any(connection.busy for connection in self.connections):
                     await asyncio.sleep(0.005)
-        for connection in list(self._shared.open):
+        for connection in list(self.connections):
             connection.finish()
         await asyncio.sleep(0)
 
     async def _sweep(self) -> None:
-        limits = self._shared.limits
+        limits = self._limits
         period_s = min(1.0, limits.request_s / 4, limits.silent_s / 4, limits.idle_s / 4)
         while True:
             await asyncio.sleep(period_s)
             now_s = clock.monotonic_s()
-            for connection in list(self._shared.open):
+            for connection in list(self.connections):
                 connection.expire(now_s)
 
 

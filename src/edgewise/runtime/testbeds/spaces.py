@@ -36,7 +36,7 @@ from edgewise.model.pipelines import Network
 from edgewise.model.topology import Topology
 from edgewise.model.ways import Routes
 from edgewise.runtime.testbeds import Flow, nodes_on
-from edgewise.runtime.testbeds.flows import ShapedFlow, changes, read, wanted
+from edgewise.runtime.testbeds.flows import HubState, ShapedFlow, changes, read, wanted
 from edgewise.runtime.testbeds.hub_links import hub_links
 from edgewise.runtime.testbeds.kernel import FORWARD, Kernel, end_space, queue_commands, run, unavailable
 
@@ -236,6 +236,9 @@ class SpaceTestbed:
     Args:
         topology: as the namespaces were made for it.
         spaces: of each node, by name.
+
+    Attributes:
+        held: what the kernel holds for flows, as it was read and changed.
     """
 
     name = "namespaces"
@@ -254,8 +257,12 @@ class SpaceTestbed:
         self._flows: Sequence[Flow] = ()
         self._down: set[int] = set()
         self._next = os.getpid()  # a former controller's tasks may not have ended yet
-        self._have = read(self._hub, self._rates_bps)
+        self.held = self.read_held()
         self.apply(())
+
+    def read_held(self) -> HubState:
+        """What the hub's kernel holds for flows now."""
+        return read(self._hub, self._rates_bps)
 
     def address(self, node: int) -> str:
         """Of its namespace."""
@@ -277,13 +284,13 @@ class SpaceTestbed:
     def apply(self, flows: Sequence[Flow]) -> int:
         """Compare what the hub's kernel holds with what these flows need, and change what differs."""
         want = wanted(map(self._shaped, flows), self._rates_bps, FIRST_TABLE)
-        ip, tc = changes(self._have, want)
+        ip, tc = changes(self.held, want)
         try:
             Kernel(self._hub).write(ip, tc)
         except RunError:
-            self._have = read(self._hub, self._rates_bps)  # some of it was done
+            self.held = self.read_held()  # some of it was done
             raise
-        self._flows, self._have = tuple(flows), want
+        self._flows, self.held = tuple(flows), want
         return len(ip) + len(tc)
 
     def set_link(self, link: int, up: bool) -> None:
