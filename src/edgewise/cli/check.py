@@ -45,7 +45,7 @@ def check(
     Nothing is run. Exit status 1: an application at some site can be served by nobody.
     """
     loaded = load(scenario, changes)
-    note(unused_cables(loaded.spec.links or (), loaded.topology))
+    note(unused_cables(loaded.topology))
     work, chosen = assigning.assigned(loaded, by_decision(policy), "edgewise check")
     found = Checked(loaded)
     if as_json:

@@ -143,7 +143,7 @@ def up(
     pods = {"--address": address, "--listen": listen, "--owner": owner, "--priority-class": priority}
     cluster = on_cluster(on, loaded, folder, kubeconfig, namespace, pull, {"--image": image, **pods})
     note([*not_run(loaded, runs, "edgewise up"), *graphs.not_served(loaded), *unlike(loaded, apart)])
-    note(unused_cables(loaded.spec.links or (), loaded.topology))
+    note(unused_cables(loaded.topology))
     given = deciding(loaded, by_decision(policy))
     wanted = plan.deciding(loaded, given)
     if restore:
@@ -163,7 +163,7 @@ def up(
         "given": None if again or left else given, "models": models, "gateways": gateways,
         "gateway_processes": gateway_processes,
         "emulation": plan.Emulation(emulate, seed), "where": where, "otlp": otlp, "on_namespaces": apart,
-        "cluster": cluster, "backend": A_CLUSTER if cluster else LOCAL,
+        "backend": plan.ChosenBackend(A_CLUSTER, cluster) if cluster else plan.ON_THIS_MACHINE,
         "switched": {decision: wanted[decision] for decision in stated if decision in wanted},
         "superseding": not again,
     }  # fmt: skip

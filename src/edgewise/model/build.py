@@ -31,7 +31,7 @@ from edgewise.model.topology import (
     Topology,
     Variant,
 )
-from edgewise.model.ways import build_cables, build_links, build_ways, check_over
+from edgewise.model.ways import build_cables, build_links, build_ways, check_over, unused_of
 
 SLACK = 1e-3  # relative: a stated capacity may be rounded
 
@@ -84,7 +84,8 @@ def build_topology(spec: ScenarioSpec, catalog: Catalog, problems: Problems) -> 
         if worker.cluster is not None:
             places_named(f"workers[{i}].cluster", "cluster", worker.cluster, clusters, problems)
     deployed = deploy(worker_specs, catalog, clusters, problems) if len(problems) == before else ((), ())
-    return Topology(sites, clusters, ways, deployed[0], links, tuple(cables.values()), deployed[1])
+    unused = unused_of(spec.links or (), ways, links, sites)
+    return Topology(sites, clusters, ways, deployed[0], links, tuple(cables.values()), deployed[1], unused)
 
 
 def build_timeline(
@@ -189,7 +190,14 @@ def _sites(i: int, spec: SiteSpec, clusters: Sequence[Cluster], problems: Proble
 def _cluster(name: str, spec: ClusterSpec) -> Cluster:
     before = "" if spec.count is None else f"{name}."
     nodes = tuple(
-        Node(before + each, name, Resources(**dict(node.resources)), node.speed_ops, node.speed_cores)
+        Node(
+            before + each,
+            name,
+            Resources(**dict(node.resources)),
+            node.speed_ops,
+            node.speed_cores,
+            node.cost,
+        )
         for node in spec.nodes
         for each in expand(node.name, node.count)
     )

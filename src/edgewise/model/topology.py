@@ -141,6 +141,7 @@ class Node:
         speed_ops: operations per second of a task or a split model's server that has the node to itself
             (ENTS's PS_j); 0 where no work is counted so.
         speed_cores: cores that it takes at that speed.
+        cost: in any unit; None where none is said.
     """
 
     name: str
@@ -148,6 +149,7 @@ class Node:
     resources: Resources
     speed_ops: float = 0.0
     speed_cores: float = 1.0
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +334,7 @@ class Topology:
         links: between nodes, and between clusters.
         cables: that ways run over. The figures of a way are those of its cables taken together.
         pools: of workers that come and go.
+        unused: names of cables, as they are declared, that nothing runs over.
     """
 
     sites: tuple[Site, ...] = ()
@@ -341,6 +344,7 @@ class Topology:
     links: tuple[Link, ...] = ()
     cables: tuple[Cable, ...] = ()
     pools: tuple[Pool, ...] = ()
+    unused: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> tuple[Node, ...]:

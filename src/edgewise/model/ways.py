@@ -76,16 +76,23 @@ def _quoted(name: str) -> str:
     return f'"{name}"' if SITE in name else name
 
 
-def unused_cables(links: Sequence[LinkSpec], topology: Topology) -> list[str]:
-    """Cables that nothing runs over, as they are declared, in words."""
-    names = [link.name for link in links if link.name is not None]
-    laid = [way.over for way in topology.ways] + [link.over for link in topology.links] if names else []
+def unused_of(
+    specs: Sequence[LinkSpec], ways: Sequence[Way], links: Sequence[Link], sites: Sequence[Site]
+) -> tuple[str, ...]:
+    """Names of cables, as they are declared, that nothing runs over."""
+    names = [spec.name for spec in specs if spec.name is not None]
+    laid = [way.over for way in ways] + [link.over for link in links] if names else []
     used = {name for over in laid for name in plain(over)}
-    sites = [site.name for site in topology.sites]
+    return tuple(
+        name for name in names if used.isdisjoint([name, *(name.replace(SITE, site.name) for site in sites)])
+    )
+
+
+def unused_cables(topology: Topology) -> list[str]:
+    """Cables that nothing runs over, in words."""
     return [
         f"links: nothing runs over cable {name!r}; remove it, or name it in `over`"
-        for name in names
-        if used.isdisjoint([name, *(name.replace(SITE, site) for site in sites)])
+        for name in topology.unused
     ]
 
 

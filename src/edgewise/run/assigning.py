@@ -143,7 +143,7 @@ def notes(scenario: Scenario, work: str, what: str) -> list[str]:
     """What a user should know before a run: work that is left out, and what no policy can change."""
     run = beside(scenario, work)
     found = not_run(scenario, run if in_step(scenario, work) else (*run, "timeline"), what)
-    found += unused_cables(scenario.spec.links or (), scenario.topology)
+    found += unused_cables(scenario.topology)
     if "services" in run and answers_left_out(scenario):
         found.append(
             "services.offered: answer_bytes is simulated with `gateways: per_site`, not of services of a "

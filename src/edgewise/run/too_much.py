@@ -49,9 +49,10 @@ def _much_of_others(scenario: Scenario) -> Iterator[tuple[str, float, int]]:
         yield "services.slot_s: slots in duration_s", duration_s / services.slot_s, 1_000_000_000
     for i, graph in enumerate(scenario.graphs):
         yield f"graphs[{i}].rate_qps: queries in duration_s", graph.rate_qps * duration_s, 100_000_000
-    if (jobs := scenario.spec.jobs) is not None:
-        slots = duration_s / jobs.slot_s
-        drawn = jobs.drawn.per_slot * slots if jobs.drawn is not None else 0.0
+    if scenario.jobs is not None:
+        pattern = scenario.jobs.pattern
+        slots = duration_s / pattern.slot_s
+        drawn = pattern.jobs_per_slot * slots
         yield "jobs.slot_s: slots in duration_s", slots, 10_000_000
         yield "jobs.drawn.per_slot: jobs in duration_s", drawn, 10_000_000
 

@@ -6,6 +6,7 @@ A point is a value for each varied key. Its scenario is loaded anew with these s
 import hashlib
 import inspect
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -278,8 +279,6 @@ def _file_of(policy: api.Policy) -> Path | None:
 
 def price(scenario: Scenario) -> tuple[float, str]:
     """What the hardware of a scenario costs, and in what: its nodes' `cost`, else their cores."""
-    every = ((cluster, node) for cluster in scenario.spec.clusters or () for node in cluster.nodes)
-    counted = [(node.cost, (cluster.count or 1) * (node.count or 1)) for cluster, node in every]
-    if costs := [count * float(cost) for cost, count in counted if cost is not None]:
-        return sum(costs), "cost"
+    if costs := [node.cost for node in scenario.topology.nodes if node.cost is not None]:
+        return math.fsum(costs), "cost"
     return sum(node.resources.cpu_cores for node in scenario.topology.nodes), "cores"

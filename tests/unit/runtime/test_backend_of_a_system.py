@@ -12,7 +12,7 @@ from edgewise.config import load_scenario
 from edgewise.errors import RunError
 from edgewise.runtime.backends import system
 from edgewise.runtime.controller.nursery import end_without_controller
-from edgewise.runtime.controller.plan import prepare
+from edgewise.runtime.controller.plan import ChosenBackend, prepare
 from edgewise.runtime.controller.rehearsal import rehearse
 from edgewise.runtime.controller.rolling import read_change, write_change
 from edgewise.runtime.process.machine import ThisMachine, handle_of
@@ -31,7 +31,7 @@ def cluster(monkeypatch):
 
 def running(folder, cluster):
     """A system that runs `tiny` there."""
-    store = prepare(folder, load_scenario("tiny"), backend=ELSEWHERE)
+    store = prepare(folder, load_scenario("tiny"), backend=ChosenBackend(ELSEWHERE))
     for each in store.processes():
         store.started(each.process.name, cluster.put(each.process.name), 0)
     store.begin_run()
@@ -43,12 +43,12 @@ def test_a_change_sees_what_runs_there(tmp_path, cluster):
     store = running(tmp_path, cluster)
     text = (tmp_path / "scenario.yaml").read_text()
     other = load_scenario("tiny", {"telemetry.period_s": 2})
-    deeds, _ = rehearse(tmp_path, other, backend=ELSEWHERE)
+    deeds, _ = rehearse(tmp_path, other, backend=ChosenBackend(ELSEWHERE))
     assert {"replace", "stay"} <= {each.deed for each in deeds} and "start" not in {d.deed for d in deeds}
-    prepare(tmp_path, other, backend=ELSEWHERE).close()
+    prepare(tmp_path, other, backend=ChosenBackend(ELSEWHERE)).close()
     assert read_change(store).before["scenario"] == text
     cluster.processes.clear()
-    prepare(tmp_path, other, backend=ELSEWHERE).close()
+    prepare(tmp_path, other, backend=ChosenBackend(ELSEWHERE)).close()
     assert read_change(store).before is None
 
 

@@ -87,7 +87,7 @@ def record(state: Path, folder: Path, last_s: float | None = None) -> Recording:
     one_gateway = len(fronts(store)) == 1 and len(live.topology.sites) > 1
     seen, slot_s = (
         _seen(store, live, since_s, now_s),
-        live.spec.jobs.slot_s if live.spec.jobs is not None else SLOT_S,
+        live.jobs.pattern.slot_s if live.jobs is not None else SLOT_S,
     )
     rows, requests, jobs = seen.rows, seen.requests, seen.jobs
     asked_s = [each.at_s for each in (*requests, *seen.queries)]

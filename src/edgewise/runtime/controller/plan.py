@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -70,7 +70,19 @@ class Emulation:
     client_s: float = 0.0
 
 
-EMULATED = Emulation()
+class ChosenBackend(NamedTuple):
+    """What keeps the processes of a system.
+
+    Attributes:
+        name: of `backends.system.BACKENDS`.
+        cluster: where, on Kubernetes; see `backends.kubernetes.system.OnCluster`.
+    """
+
+    name: str = THIS_MACHINE
+    cluster: Mapping[str, Any] | None = None
+
+
+EMULATED, ON_THIS_MACHINE = Emulation(), ChosenBackend()
 NONE: Mapping[str, str] = {}
 
 
@@ -109,8 +121,7 @@ def prepare(
     emulation: Emulation = EMULATED,
     where: Listen = HERE,
     otlp: str | None = None,
-    cluster: Mapping[str, Any] | None = None,
-    backend: str = THIS_MACHINE,
+    backend: ChosenBackend = ON_THIS_MACHINE,
     on_namespaces: bool = False,
     switched: Mapping[str, str] = NONE,
     rehearsed: Path | None = None,
@@ -132,8 +143,7 @@ def prepare(
         where: the first gateway listens, and which clients may ask; the ports of the others follow, or are
             free ones where it says 0. Certificate and key are copied.
         otlp: address of a collector that traces go to; None for no traces.
-        backend: of `backends.system.BACKENDS`.
-        cluster: where, on Kubernetes; see `backends.kubernetes.system.OnCluster`.
+        backend: keeps the processes.
         on_namespaces: each site and node is a network namespace, joined as the scenario says, see
             `testbeds.spaces`; they are made here.
         switched: policies by decision that the controller switches afterwards, for what is shown.
@@ -158,7 +168,8 @@ def prepare(
     check_whole(folder / DATABASE)
     store = Store(folder / DATABASE)
     change = begin_change(store, superseding)
-    choose(store, backend, cluster)
+    backend_name, cluster = backend
+    choose(store, backend_name, cluster)
     sharing = _sharing(store, gateway_processes)
     spaces = _spaces(store, scenario, on_namespaces, rehearsed)
     cut = cut_graphs(given_scenario, folder)
