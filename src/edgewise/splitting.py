@@ -80,7 +80,7 @@ def _graph(split_model: GraphSpec) -> "tuple[onnx.ModelProto, TaskGraph]":
     """The network and its operators."""
     try:
         from edgewise.profiling.dags import LIGHT, light_file, task_graph
-        from edgewise.profiling.graphs import gpt2
+        from edgewise.profiling.gpt2 import gpt2
         from edgewise.profiling.operators import read
     except ImportError as error:
         raise EdgewiseError(f"reading networks needs {error.name}: pip install 'edgewise[live]'") from error

@@ -1,4 +1,4 @@
-"""The reference detectors and GPT-2 as ONNX graphs, layer by layer from their publications.
+"""The reference detectors as ONNX graphs, layer by layer from their publications.
 
 Weights of detectors are random: a network's delay depends on the shapes of its tensors, not on the values in
 them. Boxes are therefore meaningless; do not use these graphs to detect anything. Batch
@@ -6,14 +6,8 @@ normalisation is folded into the convolutions, as inference runtimes do. Decodin
 non-maximum suppression are left out, so a profile covers the network alone.
 
 Batch and picture size are free axes of every detector: all three are fully convolutional.
-
-GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; the small model: 12 layers
-of 12 heads, width 768) has one branch per attention head. Exports usually compute all heads in one operator;
-here each head has operators of its own, so that heads can run on different servers. Its weights are
-constants: costs and sizes depend on shapes alone.
 """
 
-import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -131,22 +125,6 @@ class GraphBuilder:
         last = self.add("Transpose", [x], width, perm=[0, 2, 3, 1])
         shape = self.constant("shape", np.array([0, -1, width], np.int64))
         return self.add("Reshape", [last, shape], width)
-
-    def weight(self, name: str, *shape: int) -> str:
-        """A weight that takes no room in the file."""
-        value = numpy_helper.from_array(np.array([0.01], np.float32))
-        shapes = [self.constant(f"{name}.shape", np.array(shape), numbered=False)]
-        return self.add("ConstantOfShape", shapes, name=name, value=value)
-
-    def linear(self, name: str, x: str, width: int, out: int) -> str:
-        """A dense layer with bias."""
-        product = self.add("MatMul", [x, self.weight(f"{name}.weight", width, out)], name=f"{name}.product")
-        return self.add("Add", [product, self.weight(f"{name}.bias", out)], name=name)
-
-    def norm(self, name: str, x: str, width: int) -> str:
-        """Layer normalisation."""
-        scales = [self.weight(f"{name}.{part}", width) for part in ("scale", "shift")]
-        return self.add("LayerNormalization", [x, *scales], name=name)
 
     def finish(
         self, given: onnx.ValueInfoProto, outputs: Sequence[onnx.ValueInfoProto], opset: int
@@ -288,47 +266,3 @@ def write(name: str, folder: Path, seed: int = 0) -> Path:
             f"{file}: cannot be written: {reason}; set EDGEWISE_CACHE to a folder with room"
         ) from None
     return file
-
-
-VOCABULARY = 50_257
-
-
-def gpt2(tokens: int = 128, layers: int = 12, heads: int = 12, width: int = 768) -> onnx.ModelProto:
-    """The network that reads `tokens` tokens and gives the scores of the next one.
-
-    Raises:
-        ValueError: the heads do not divide the width.
-    """
-    if width % heads:
-        raise ValueError(f"width {width} is not a multiple of {heads} heads")
-    net = GraphBuilder("gpt2")
-    net.constant("future", np.triu(np.full((tokens, tokens), -1e9, np.float32), 1), numbered=False)
-    net.constant("scale", np.float32(1 / math.sqrt(width // heads)), numbered=False)
-    words = net.add("Gather", [net.weight("words.table", VOCABULARY, width), "ids"], name="words")
-    x = net.add("Add", [words, net.weight("positions", tokens, width)], name="embedding")
-    for layer in range(layers):
-        name = f"layer{layer}"
-        seen = net.norm(f"{name}.norm1", x, width)
-        parts = [_head(net, f"{name}.head{h}", seen, width, width // heads) for h in range(heads)]
-        joined = net.add("Concat", parts, name=f"{name}.concat", axis=-1)
-        x = net.add("Add", [x, net.linear(f"{name}.mix", joined, width, width)], name=f"{name}.attended")
-        wide = net.linear(f"{name}.wide", net.norm(f"{name}.norm2", x, width), width, 4 * width)
-        narrow = net.linear(f"{name}.narrow", net.add("Gelu", [wide], name=f"{name}.gelu"), 4 * width, width)
-        x = net.add("Add", [x, narrow], name=name)
-    places = [net.norm("norm", x, width), net.constant("place", tokens - 1, numbered=False)]
-    last = net.add("Gather", places, name="last", axis=0)
-    net.add("MatMul", [last, net.weight("scores.weight", width, VOCABULARY)], name="scores")
-    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [tokens])
-    return net.finish(ids, [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [VOCABULARY])], 20)
-
-
-def _head(net: GraphBuilder, name: str, x: str, width: int, size: int) -> str:
-    query, key, value = (net.linear(f"{name}.{part}", x, width, size) for part in ("query", "key", "value"))
-    match = net.add(
-        "MatMul", [query, net.add("Transpose", [key], name=f"{name}.turned")], name=f"{name}.match"
-    )
-    scaled = net.add("Mul", [match, "scale"], name=f"{name}.scaled")
-    share = net.add(
-        "Softmax", [net.add("Add", [scaled, "future"], name=f"{name}.masked")], name=f"{name}.share"
-    )
-    return net.add("MatMul", [share, value], name=name)

@@ -18,7 +18,7 @@ from edgewise.policies.split import QueryClass, SplitProgram, blind, build_progr
 from edgewise.policies.split.optimum import mean_work_s
 from edgewise.policies.split.policy import split_policy
 from edgewise.profiling.dags import light_file, task_graph
-from edgewise.profiling.graphs import gpt2
+from edgewise.profiling.gpt2 import gpt2
 from edgewise.seeds import VALIDATION
 from edgewise.sim.parts.graphs import simulate_split, tune_share
 from edgewise_studies.claims import at_least, at_most, exact, measured, within

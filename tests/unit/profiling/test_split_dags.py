@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from edgewise.errors import ProfileError
 from edgewise.policies.split import QueryClass, build_program, contract, optimise
 from edgewise.profiling.dags import LIGHT, compose, light_file, measure, task_graph
-from edgewise.profiling.graphs import gpt2
+from edgewise.profiling.gpt2 import gpt2
 
 # Operations of one picture: twice the multiply-accumulates of the publications (alexnet: grouped).
 PUBLISHED = {"alexnet": (1, 1.3e9), "densenet121": (1, 5.7e9), "resnet50": (13, 8.2e9), "vgg19": (1, 39.3e9)}
