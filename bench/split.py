@@ -16,7 +16,7 @@ from edgewise.policies.split.layout import joined, layout_program
 from edgewise.policies.split.layout_optimum import optimise_layout, renew_layout
 from edgewise.policies.split.program import SplitProgram
 from edgewise.profiling.dags import light_file, task_graph
-from edgewise.profiling.graphs import gpt2
+from edgewise.profiling.gpt2 import gpt2
 
 SERVERS, POWER_OPS, LINK_BPS, LOAD = 10, 1e11, 1e11, 0.5
 MIX = ("alexnet", "resnet50", "densenet121", "vgg19", "inception-v1", "inception-v2", "gpt2")
