@@ -50,6 +50,9 @@ class PlayedBackend:
     def jobs(self, book: Any) -> None:
         """They are processes of this machine."""
 
+    def tasks(self) -> None:
+        """They are processes of this machine."""
+
     def counted(self) -> tuple[()]:
         """It asks nobody."""
         return ()

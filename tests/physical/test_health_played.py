@@ -49,6 +49,9 @@ class PlayedBackend:
     def jobs(self, book):
         """They are processes of this machine."""
 
+    def tasks(self):
+        """They are processes of this machine."""
+
     def counted(self):
         """It asks nobody."""
         return ()

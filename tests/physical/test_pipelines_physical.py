@@ -59,7 +59,7 @@ class PlayedTask:
 class PlayedProcesses:
     """Processes of pipelines, which do as many frames as they are told; see `PipelineTasks`."""
 
-    def __init__(self, backend):
+    def __init__(self, backend, _tasks=None):
         self.backend, self.running, self._rates_fps = backend, {}, {}
 
     def pace(self, rates_fps):
@@ -80,8 +80,9 @@ class PlayedProcesses:
                     live=known[number], placed=command.placement, processes=dict.fromkeys(order, task)
                 )
 
-    def stop(self, number):
-        self.running.pop(number, None)
+    def stop(self, *numbers):
+        for number in numbers:
+            self.running.pop(number, None)
 
 
 def noted(patched):

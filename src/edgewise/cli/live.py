@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 app = verbs()
 Restore = Annotated[bool, typer.Option("--restore", help="Go on from the last good copy of a damaged state.")]
 LOCAL, NAMESPACES, A_CLUSTER = "local", "namespaces", "kubernetes"  # where to run
-ON_CLUSTER = ("streams", "services", "graphs", "jobs", "timeline")  # runs there so far
 WITHOUT_GATEWAYS = ("jobs", "pipelines", "timeline")  # runs where there are no sites
 
 
@@ -79,7 +78,7 @@ def up(
         str,
         typer.Option(
             help="local: all at localhost; namespaces: each site and node a network of its own; kubernetes: "
-            "workers on a cluster."
+            "workers and tasks on a cluster."
         ),
     ] = LOCAL,
     kubeconfig: Annotated[
@@ -271,8 +270,6 @@ def on_cluster(
     for name in ("--image", "--address"):
         if pods[name] is None:
             raise EdgewiseError(f"--on kubernetes: needs {name}; see edgewise up --help")
-    if others := [kind for kind in LIVE if kind not in ON_CLUSTER and getattr(scenario, kind)]:
-        raise EdgewiseError(f"--on kubernetes: does not run {' and '.join(others)} yet; leave them out")
     with extra("kubernetes", "--on kubernetes"):
         from edgewise.runtime.backends.kubernetes import system
 

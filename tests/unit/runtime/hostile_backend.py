@@ -92,6 +92,9 @@ class HostileBackend:
     def jobs(self, book):
         return None
 
+    def tasks(self):
+        return None
+
     def counted(self):
         return ()
 

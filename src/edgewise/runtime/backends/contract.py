@@ -1,4 +1,4 @@
-"""What is asked of a live system's backend beyond a lifecycle: where processes answer, nodes, and jobs."""
+"""What is asked of a live system's backend beyond a lifecycle: where processes answer, nodes, other work."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Protocol
 from edgewise.model.topology import Resources
 from edgewise.runtime.backends.jobs import JobBackend
 from edgewise.runtime.backends.lifecycle import Backend
+from edgewise.runtime.backends.tasks import TaskBackend
 from edgewise.runtime.store import Process
 from edgewise.runtime.store.jobs import JobTable
 
@@ -75,6 +76,9 @@ class ServingBackend(Backend[Process], Protocol):
 
     def jobs(self, book: JobTable) -> JobBackend | None:
         """Who runs the jobs of a book; None where they are processes of the controller's machine."""
+
+    def tasks(self) -> TaskBackend | None:
+        """Who runs tasks of pipelines, for the controller; None where the controller's machine does."""
 
     def counted(self) -> Sequence[Counted]:
         """What it costs whom it asks; empty where it asks nobody."""

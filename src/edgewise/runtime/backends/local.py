@@ -61,6 +61,9 @@ class LocalBackend:
     def jobs(self, book: JobTable) -> None:
         """See `ServingBackend`: they are processes of their own, whatever forks workers."""
 
+    def tasks(self) -> None:
+        """See `ServingBackend`: they are processes of the controller."""
+
     def counted(self) -> tuple[()]:
         """See `ServingBackend`."""
         return ()

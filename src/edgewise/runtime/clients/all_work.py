@@ -25,6 +25,7 @@ from edgewise.model.services import service_names
 from edgewise.model.topology import NodeChange
 from edgewise.model.work import DeferrableJob
 from edgewise.runtime import clock, disk, http
+from edgewise.runtime.backends.system import BACKEND, THIS_MACHINE
 from edgewise.runtime.clients.reaching import ask, operator, store_of
 from edgewise.runtime.clients.traffic import (
     FAILED,
@@ -96,7 +97,9 @@ def bring(
     """
     store, scenario = store_of(state), load_scenario(state / SCENARIO)
     clients = at_sites(store, [site.name for site in scenario.topology.sites])
-    bringing, running = _Bringing(scenario, clients, operator(store), seed, later_s, say), store.processes()
+    python = sys.executable if store.get(BACKEND, THIS_MACHINE) == THIS_MACHINE else "python3"  # of its image
+    controller, running = operator(store), store.processes()
+    bringing = _Bringing(scenario, clients, controller, seed, later_s, say, python)
     store.close()
     found, machine = measured("load", running, [*clients, bringing.controller], bringing.all())
     found.busy, found.waited = machine.busy, machine.waited
@@ -111,6 +114,7 @@ class _Bringing:
         gateways: a client for each site.
         controller: a client of it.
         later_s, say: see `bring`.
+        python: runs what jobs do.
     """
 
     def __init__(
@@ -121,8 +125,9 @@ class _Bringing:
         seed: int,
         later_s: float,
         say: Callable[[str], None],
+        python: str,
     ) -> None:
-        self._later_s, self._say = later_s, say
+        self._later_s, self._say, self._python = later_s, say, python
         self.scenario, self._gateways, self.controller, self.seed = scenario, gateways, controller, seed
         self.found, self._began_s, self._began = Brought(seed), 0.0, 0.0
         self._unprepared, self._prepared = 1 + len(scenario.holds), asyncio.Event()
@@ -250,7 +255,7 @@ class _Bringing:
         async def one(job: DeferrableJob) -> int:
             await self._until(job.submitted_s)
             wish = {
-                "key": uuid4().hex, "command": program(job.duration_s), "folder": "/",
+                "key": uuid4().hex, "command": program(job.duration_s, self._python), "folder": "/",
                 "cores": job.resources.cpu_cores, "memory_bytes": job.resources.memory_bytes,
                 "duration_s": job.duration_s, "earliest_s": self._began + job.earliest_s,
                 "latest_s": self._began + job.latest_s, "priority": job.priority,
@@ -308,7 +313,7 @@ while left_s > 0.0:
 """
 
 
-def program(limit_s: float) -> list[str]:
+def program(limit_s: float, python: str) -> list[str]:
     """A command that runs for nearly so long, time in suspension left out."""
     run_s = min(OF_LIMIT * limit_s, max(limit_s - START_S, limit_s / 2.0))
-    return [sys.executable, "-I", "-S", "-c", COUNTING.format(run_s)]
+    return [python, "-I", "-S", "-c", COUNTING.format(run_s)]

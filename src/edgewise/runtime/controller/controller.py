@@ -81,7 +81,7 @@ class Controller:
         self.faults = plane.faults
         self.jobs = LiveJobs(plane, processes=backend.jobs(store.jobs))
         self.replicas = Replicas(plane, self._gateways, self.processes.told)
-        self.pipelines = LivePipelines(plane)
+        self.pipelines = LivePipelines(plane, backend.tasks())
         self.holds = LiveHolds(plane, self.pipelines)
         self.upkeep = Upkeep(store, self.jobs)
         self.here = {each.decision: each for each in (self.replicas, self.pipelines, self.jobs)}

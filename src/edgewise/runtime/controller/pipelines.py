@@ -7,8 +7,8 @@ senders pace themselves, and messages know nothing of them. Sources send what th
 let their pipeline do.
 
 Processes are started and ended in threads, and so is the policy asked: all may take seconds. Pipelines start
-side by side, a few at a time; what ends has ended before others start in its place. Their standard input is
-the controller's, so they end with it; its successor starts pipelines where they were.
+side by side, a few at a time; what ends has ended before others start in its place. Who tells them what to do
+is the controller, so they end with it; its successor starts pipelines where they were.
 
 A pipeline fails where its code does. One that loses a process otherwise comes back, see `fallen`.
 """
@@ -43,6 +43,7 @@ from edgewise.model.pipelines import Network, Pipeline, network_of
 from edgewise.model.scenario import Scenario
 from edgewise.model.work import Edge, Task, TaskGraph
 from edgewise.runtime import clock
+from edgewise.runtime.backends.tasks import TaskBackend
 from edgewise.runtime.controller.fallen import FallenPipelines
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.controller.pipelines_seen import PipelinesSeen, told
@@ -63,6 +64,7 @@ class LivePipelines(LiveDecision):
 
     Args:
         plane: knows what other work leaves.
+        tasks: runs the tasks; None: this machine.
     Attributes:
         fallen: those that lost processes.
         processes: of those that run; None before there was one.
@@ -70,10 +72,11 @@ class LivePipelines(LiveDecision):
         down: links.
     """
 
-    def __init__(self, plane: LivePlane) -> None:
+    def __init__(self, plane: LivePlane, tasks: TaskBackend | None = None) -> None:
         super().__init__(plane, "place")
         self.book, self.core = plane.store.pipelines, None
         plane.carry_out |= dict.fromkeys(get_args(PlaceCommand), self._obey)
+        self._tasks = tasks
         self.processes: PipelineTasks | None = None
         self.seen: PipelinesSeen | None = None
         self._scenario: Scenario | None = None  # that the nodes and links of the processes are of
@@ -121,8 +124,9 @@ class LivePipelines(LiveDecision):
         """End all processes; what is not over waits for the next controller, or for a scenario."""
         self.plane.cores.pop("place", None)
         if (processes := self.processes) is not None:
-            for number in list(processes.running):
-                processes.stop(number)
+            stopped = list(processes.running)
+            processes.stop(*stopped)
+            for number in stopped:
                 self.book.waits(number)
         self.core, self._commands = None, []
         self._still, self.fallen, self._looked_s = set(), FallenPipelines(), {}
@@ -142,7 +146,7 @@ class LivePipelines(LiveDecision):
             self.core = PlaceCore(network, first, ledger=ledger, reserving=reserving)
             self.begin_with(name)
             self.seen, self._scenario, self.down = PipelinesSeen(network), self.plane.scenario, set()
-            self.processes, self._watching = PipelineTasks(self._bed(network)), ""
+            self.processes, self._watching = PipelineTasks(self._bed(network), self._tasks), ""
         elif name != self.name:
             self.begin_with(name)
         core: PlaceCore = self.core

@@ -1,8 +1,7 @@
-"""The tasks of the pipelines that run, as processes on a test bed, with their flows, paths and rates."""
+"""The tasks of the pipelines that run, as processes, with their flows, paths and rates."""
 
 import json
 import math
-import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from secrets import token_urlsafe
@@ -19,15 +18,16 @@ from edgewise.core.place import (
     StopPipeline,
     arrays_of,
 )
+from edgewise.errors import RunError
+from edgewise.runtime.backends.tasks import TaskBackend, WantedTask
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.running import RunningPipeline, StartedTask
 from edgewise.runtime.pipelines.task import FlowTarget, TaskSetting
 from edgewise.runtime.process.lifecycle import Lifecycle
-from edgewise.runtime.process.machine import Program, ThisMachine
 from edgewise.runtime.testbeds import Flow, LocalTestbed, Testbed
+from edgewise.runtime.testbeds.tasks import BedTasks
 
 READY_S = 60.0  # a task must have loaded its code within
-PATIENCE_S = 0.5  # from telling a task to end to killing it
 
 
 class PipelineTasks:
@@ -37,15 +37,16 @@ class PipelineTasks:
 
     Args:
         backend: nodes and links.
+        tasks: runs them; None: this machine, on these nodes.
     Attributes:
         running: by the pipeline's number.
     """
 
-    def __init__(self, backend: Testbed) -> None:
+    def __init__(self, backend: Testbed, tasks: TaskBackend | None = None) -> None:
         self.backend = backend
         self.running: dict[int, RunningPipeline] = {}
-        self._machine = ThisMachine()
-        self._tasks = Lifecycle(self._machine, PATIENCE_S)
+        self._there = tasks or BedTasks(lambda: self.backend)
+        self._tasks = Lifecycle(self._there, self._there.patience_s)
         self._paces_s: dict[int, float] = {}
         self._secret = token_urlsafe(24)  # by which tasks know each other
         self._changing = threading.Lock()  # `running`, and what the backend knows of its flows
@@ -55,7 +56,7 @@ class PipelineTasks:
 
         Raises:
             RunError: a task cannot start, or failed.
-            OSError: this machine starts no process now.
+            OSError: no process can be started now.
         """
         for command in commands:
             match command:
@@ -66,6 +67,8 @@ class PipelineTasks:
         with self._changing:
             fresh = [each for each in (self._take_up(command, known) for command in commands) if each]
             self.backend.apply(self.flows())
+        for each in fresh:
+            self._begin(each)
         for each in fresh:
             for process in each.processes.values():
                 process.wait_ready(READY_S)
@@ -105,12 +108,12 @@ class PipelineTasks:
         pace_s = self._paces_s.get(pipeline.placed.pipeline.id, 0.0)
         pipeline.processes[""].tell(json.dumps({"pace_s": pace_s}))
 
-    def stop(self, number: int) -> None:
-        """End the processes of a pipeline that runs, and its flows."""
+    def stop(self, *numbers: int) -> None:
+        """End the processes of pipelines that run, side by side, and their flows."""
         with self._changing:
-            ended = self.running.pop(number, None)
-        if ended is not None:
-            self._end(ended.processes.values())
+            ended = [self.running.pop(number) for number in numbers if number in self.running]
+        if ended:
+            self._end([process for each in ended for process in each.processes.values()])
             with self._changing:
                 self.backend.apply(self.flows())
 
@@ -156,43 +159,68 @@ class PipelineTasks:
                 process.tell(json.dumps(rates))
 
     def _started(self, live: LivePipeline, placed: Placement) -> RunningPipeline:
-        """The processes of a pipeline and of its source, which is task -1.
-
-        A task takes at least work / speed of its node, as profiled: so this machine acts as slow nodes do.
-        """
-        profiled = arrays_of(live.pipeline, placed.pipeline.id, self.backend.network)
-        running = RunningPipeline(live, placed, [self.backend.port() for _ in profiled.head], {})
-        order, speed_ops = live.pipeline.graph.order(), self.backend.network.speed_ops
-        for task, name in enumerate(("", *order), start=-1):
-            node = int(placed.node[task]) if name else profiled.source
-            setting = TaskSetting(
-                code=live.code if name else None,
-                function=live.functions.get(name) if name else None,
-                frames=[] if name else list(live.frames),
-                address=self.backend.address(node),
-                inputs=[running.ports[e] for e in np.flatnonzero(profiled.head == task)],
-                outputs=[
-                    self._output(running, profiled, e) for e in np.flatnonzero(profiled.tail == task).tolist()
-                ],
-                least_s=float(profiled.work_ops[task] / speed_ops[node]) if name else 0.0,
-                secret=self._secret,
+        """The processes of a pipeline and of its source, which are to be told what they are."""
+        ports = [self.backend.port() for _ in placed.pipeline.head]
+        running, names = RunningPipeline(live, placed, ports, {}), self.backend.network.names
+        memory_bytes = placed.pipeline.memory_bytes
+        for task, name in _tasks_of(live):
+            code = () if live.code is None else (live.code,)
+            wanted = WantedTask(
+                f"pipeline-{placed.pipeline.id}-{f'task-{name}' if name else 'source'}",
+                names[int(placed.node[task]) if name else placed.pipeline.source],
+                float(memory_bytes[task]) if name else 0.0,
+                code if name else live.frames,
             )
             label = f"pipeline {live.pipeline.name!r}, {f'task {name!r}' if name else 'its source'}"
-            command = self.backend.command(node, [sys.executable, "-m", "edgewise.runtime.pipelines.task"])
             try:
-                started = self._machine.execute(Program(tuple(command)))
-            except OSError:
+                handle = self._tasks.start(wanted)
+            except (OSError, RunError):
                 self._end(running.processes.values())
                 raise
-            running.processes[name] = StartedTask(*started, label, setting)
+            running.processes[name] = StartedTask(handle, label)
         return running
 
-    def _output(self, running: RunningPipeline, profiled: PipelineArrays, e: int) -> FlowTarget:
-        placed = running.placed
+    def _begin(self, running: RunningPipeline) -> None:
+        """Tell each process of a pipeline what it is, once all of them have an address.
+
+        A task takes at least work / speed of its node, as profiled: so what runs it acts as slow nodes do.
+
+        Raises:
+            RunError: one of them has ended.
+        """
+        live, placed = running.live, running.placed
+        where = {name: process.reach(self._there) for name, process in running.processes.items()}
+        profiled = arrays_of(live.pipeline, placed.pipeline.id, self.backend.network)
+        speed_ops = self.backend.network.speed_ops
+        for task, name in _tasks_of(live):
+            setting = TaskSetting(
+                code=self._there.path(live.code) if name and live.code else None,
+                function=live.functions.get(name) if name else None,
+                frames=[] if name else [self._there.path(file) for file in live.frames],
+                address=where[name],
+                inputs=[running.ports[e] for e in np.flatnonzero(profiled.head == task)],
+                outputs=[
+                    self._output(running, profiled, e, where)
+                    for e in np.flatnonzero(profiled.tail == task).tolist()
+                ],
+                least_s=float(profiled.work_ops[task] / speed_ops[int(placed.node[task])]) if name else 0.0,
+                secret=self._secret,
+            )
+            running.processes[name].tell(json.dumps(setting))
+
+    def _output(
+        self, running: RunningPipeline, profiled: PipelineArrays, e: int, where: Mapping[str, str]
+    ) -> FlowTarget:
+        placed, order = running.placed, running.live.pipeline.graph.order()
         paced = not self.backend.shapes and placed.tail_node[e] != placed.head_node[e]
         return FlowTarget(
-            address=self.backend.address(int(placed.head_node[e])),
+            address=where[order[profiled.head[e]]],
             port=running.ports[e],
             rate_bps=float(placed.bandwidth_bps[e]) if paced else None,
             size_bytes=int(profiled.volume_bits[e] / 8.0) if running.live.code is None else None,
         )
+
+
+def _tasks_of(live: LivePipeline) -> list[tuple[int, str]]:
+    """Number and name of each task; the source, which has no name, is task -1."""
+    return list(enumerate(("", *live.pipeline.graph.order()), start=-1))

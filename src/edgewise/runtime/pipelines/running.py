@@ -8,9 +8,9 @@ from typing import Any
 
 from edgewise.core.place import Placement
 from edgewise.errors import RunError
+from edgewise.runtime.backends.tasks import TaskBackend, TaskReached
 from edgewise.runtime.pipelines.live import LivePipeline
-from edgewise.runtime.pipelines.task import LOST, TaskSetting
-from edgewise.runtime.process.machine import Child, exit_status
+from edgewise.runtime.pipelines.task import LOST
 
 SOURCE = "source"  # in names of flows: the process that sends frames
 
@@ -20,29 +20,41 @@ class StartedTask:
 
     Args:
         handle: of its start.
-        child: its streams, and its exit status.
         label: for messages.
-        setting: what it is told first.
     Attributes:
         latest: its newest report, however old; empty before the first.
         died: it ended without a word, as what is killed does.
     """
 
-    def __init__(self, handle: str, child: Child, label: str, setting: TaskSetting) -> None:
-        self.handle, self.label, self._child = handle, label, child
+    def __init__(self, handle: str, label: str) -> None:
+        self.handle, self.label = handle, label
+        self._reached: TaskReached | None = None
         self.latest: dict[str, float] = {}
         self._error: str | None = None
         self.died = False
         self._ready = threading.Event()
-        threading.Thread(target=self._read, daemon=True).start()
-        self.tell(json.dumps(setting))
+
+    def reach(self, backend: TaskBackend) -> str:
+        """Wait until it can be told what it is to do; the address that it has.
+
+        Raises:
+            RunError: it has ended before.
+        """
+        try:
+            reached = backend.reach(self.handle)
+        except RunError as error:
+            self.died, self._error = True, str(error)
+            raise RunError(f"{self.label}: {error}") from error
+        self._reached = reached
+        threading.Thread(target=self._read, args=(reached,), daemon=True).start()
+        return reached.address
 
     def tell(self, line: str) -> None:
-        """A line on its standard input."""
-        assert self._child.stdin is not None
+        """A line for it."""
+        assert self._reached is not None, "it was not reached"
         with contextlib.suppress(OSError, ValueError):  # it has ended; `said` says why
-            self._child.stdin.write(line.encode() + b"\n")
-            self._child.stdin.flush()
+            self._reached.told.write(line.encode() + b"\n")
+            self._reached.told.flush()
 
     def wait_ready(self, timeout_s: float) -> None:
         """Until it listens.
@@ -66,28 +78,33 @@ class StartedTask:
 
     def hang_up(self) -> None:
         """Nothing more is said to it, which has ended."""
-        with contextlib.suppress(OSError):
-            if self._child.stdin is not None:
-                self._child.stdin.close()
+        if self._reached is not None:
+            self._reached.hang_up()
 
     def check(self) -> None:
         """Raise RunError when it has failed."""
         if self.said is not None:
             raise RunError(self.said)
 
-    def _read(self) -> None:
-        assert self._child.stdout is not None
-        for line in self._child.stdout:
-            said: dict[str, Any] = json.loads(line)
-            if "error" in said:
-                self._error = said["error"]
-            elif "at_s" in said:
-                self.latest = said
-            self._ready.set()
+    def _read(self, reached: TaskReached) -> None:
+        with contextlib.suppress(OSError, ValueError):  # cut off, or hung up
+            for line in reached.said:
+                self._note(line)
         if self._error is None:
             self.died = True
-            self._error = f"ended with status {exit_status(self._child)}"
+            self._error = reached.ended()
         self._ready.set()
+
+    def _note(self, line: bytes) -> None:
+        said: dict[str, Any] = {}
+        with contextlib.suppress(ValueError):  # it was cut off in the middle of it
+            said = json.loads(line)
+        if "error" in said:
+            self._error = said["error"]
+        elif "at_s" in said:
+            self.latest = said
+        if said:
+            self._ready.set()
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 A thread reads each input and a thread writes each output, each with room for one frame, so that transfer and
 computation overlap and a full flow stops the task. Standard input brings a line with the `TaskSetting`, then
 "go", then new rates; its end ends the process. Standard output takes a line of JSON about every
-quarter of a second: frames, time of the function, bytes of each flow.
+quarter of a second: frames, time of the function, bytes of each flow. In a pod both are one connection.
 
 Frames go over sockets with four bytes of length before the payload, and small buffers, so that a slow reader
 is felt. Where nothing else holds a flow to its rate, its sender does.
@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import queue
+import signal
 import socket
 import struct
 import sys
@@ -317,6 +318,20 @@ def _fail(text: str) -> None:
 
 def _say(what: dict[str, Any]) -> None:
     print(json.dumps(what), flush=True)
+
+
+def in_pod(port: int, token: str) -> None:
+    """Be the task of the first who connects and shows a token: its connection is the standard streams.
+
+    Whoever else connects, as one that only looks whether this is up, is hung up on.
+    """
+    # The first process of a container hears of its end only if it asks for it.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    with listen("", port) as listener:
+        sock = accept(listener, token.encode())
+    for stream in (sys.stdin, sys.stdout):
+        os.dup2(sock.fileno(), stream.fileno())
+    main()
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A worker in a pod: what it is to be stands in its environment, its files are fetched by SHA-256."""
+"""A process in a pod: what it is to be stands in its environment, its files are fetched by SHA-256."""
 
 import hashlib
 import json
@@ -18,6 +18,7 @@ from edgewise.runtime.watch.logs import log_json
 
 PROCESS, MODELS_URL = "EDGEWISE_PROCESS", "EDGEWISE_MODELS"  # of the environment
 TOKENS, MODELS_FOLDER = "/etc/edgewise/tokens", "/var/lib/edgewise/models"
+TASK = "task"  # the kind of a process that is a task of a pipeline; others are workers and replicas
 PAUSE_S, PATIENCE_S = 0.5, 240.0  # who has the models may come later
 ASK_S, CHUNK_BYTES = 60.0, 2**20
 
@@ -29,20 +30,28 @@ def main(
     tokens: Path = Path(TOKENS),
     models: Path = Path(MODELS_FOLDER),
 ) -> None:
-    """Be the worker that the environment names, until told to end.
+    """Be the worker, or the task of a pipeline, that the environment names, until told to end.
 
     Raises:
-        RunError: the environment names none, or its model cannot be had.
+        RunError: the environment names none, or a file of it cannot be had.
     """
     process, url = _told(environment)
-    parts, operator = ((tokens / name).read_text(encoding="utf-8").strip() for name in ("parts", "operator"))
+    parts = _token(tokens, "parts")
     log_json()
     process = replace(process, settings=process.settings | brought(process.settings, url, models, parts))
+    if process.kind == TASK:
+        from edgewise.runtime.pipelines.task import in_pod
+
+        return in_pod(process.port, parts)
     from edgewise.runtime.process.serving import Listen, run, run_worker
     from edgewise.runtime.process.working import worker_of
 
-    where = Listen("0.0.0.0", process.port, token=parts, operators=(operator,))
+    where = Listen("0.0.0.0", process.port, token=parts, operators=(_token(tokens, "operator"),))
     run(run_worker(worker_of(process), where))
+
+
+def _token(tokens: Path, name: str) -> str:
+    return (tokens / name).read_text(encoding="utf-8").strip()
 
 
 def make_folder(folder: Path) -> None:
@@ -73,11 +82,15 @@ def brought(settings: Mapping[str, Any], url: str, models: Path, token: str) -> 
     """Where the files of a worker are, once all are there: those of a network that is cut are in one folder.
 
     Args:
-        settings: files by SHA-256, those of a network that is cut by name.
+        settings: files by SHA-256, those of a network that is cut, and of a task, by name.
         models: a folder of this pod.
     Raises:
         RunError: one of them cannot be had.
     """
+    if "file" not in settings:
+        for name, sha256 in settings["files"].items():
+            fetched(url, sha256, models / name, token)
+        return {}
     if not settings["split"]:
         sha256 = settings["file"]
         return {"file": str(fetched(url, sha256, models / f"{sha256}.onnx", token))}

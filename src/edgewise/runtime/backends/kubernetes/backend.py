@@ -1,4 +1,4 @@
-"""Starts, watches and ends workers on a cluster; a handle is the name of one start's Deployment.
+"""Starts, watches and ends processes on a cluster; a handle is the name of one start's Deployment.
 
 No method waits: what is asked is carried out by a thread, again and again while the API server is away, and
 what is there is what the watches last saw. A start that was done and not written down, as its controller was
@@ -10,7 +10,6 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from lightkube import ApiError, Client, codecs
@@ -22,6 +21,7 @@ from edgewise.errors import RunError
 from edgewise.runtime.backends.contract import Answering, NodeSeen
 from edgewise.runtime.backends.kubernetes.errands import Errands
 from edgewise.runtime.backends.kubernetes.manifest import (
+    Give,
     PodPlace,
     Pods,
     by_digest,
@@ -63,7 +63,7 @@ class KubernetesBackend:
         client: Client,
         pods: Pods,
         place: Callable[[Process], PodPlace],
-        give: Callable[[Path], str] = sha256_of,
+        give: Give = sha256_of,
         watching: bool = True,
     ) -> None:
         self.pods, self._client, self._place, self._give = pods, client, place, give
@@ -129,6 +129,13 @@ class KubernetesBackend:
 
     def jobs(self, book: JobTable) -> None:
         """See `ServingBackend`: who keeps a system keeps them beside this."""
+
+    def tasks(self) -> None:
+        """See `ServingBackend`: who keeps a system keeps them beside this."""
+
+    def there(self, kind: str) -> list[str]:
+        """Handles of all starts of a kind of process that are there."""
+        return [each.name for each in self._deployments.rows.values() if each.kind == kind]
 
     def counted(self) -> tuple[()]:
         """See `ServingBackend`."""

@@ -1,4 +1,4 @@
-"""A worker as users of Kubernetes know it: a Deployment of one pod.
+"""A worker, or a task, as users of Kubernetes know it: a Deployment of one pod.
 
 The pod runs `edgewise pod` as nobody, on a root that it cannot write, under Pod Security `restricted`. What
 it is to be stands in its environment, tokens in a Secret, and its model, whole or cut, comes by SHA-256 into
@@ -14,13 +14,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgewise.runtime.process.pod import MODELS_FOLDER, MODELS_URL, PROCESS, TOKENS
+from edgewise.runtime.process.pod import MODELS_FOLDER, MODELS_URL, PROCESS, TASK, TOKENS
 from edgewise.runtime.store import Process
 
 SYSTEM, START, PORT = "edgewise/system", "edgewise/start", "edgewise/port"  # labels
+KIND = "app.kubernetes.io/component"  # another
 NAME = "edgewise/process"  # an annotation: labels hold fewer letters
 NAME_LETTERS = 40  # of a process's name in that of its Deployment, of 63
 PROBE_S, STARTS_WITHIN_S = 1, 300
+TASK_PATIENCE_S = 1  # of a task: it ends when it is told
 TURNED_AWAY_S = 1  # from being told to its end: gateways hear in the meantime that it goes
 NOBODY = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 NO_RIGHTS = {
@@ -28,6 +30,7 @@ NO_RIGHTS = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
+Give = Callable[[Path], str]  # has pods get a file, and says its SHA-256
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +73,14 @@ def start_name(process: Process, start: str) -> str:
     return f"{plain or 'process'}-{start}"
 
 
-def by_digest(settings: Mapping[str, Any], give: Callable[[Path], str]) -> dict[str, Any]:
-    """The settings of a worker as its pod has them: files by SHA-256, those of a network that is cut by name.
+def by_digest(settings: Mapping[str, Any], give: Give) -> dict[str, Any]:
+    """The settings of a process as its pod has them: files by SHA-256, of a network that is cut by name.
 
-    Args:
-        give: has pods get a file, and says its SHA-256.
     Raises:
         OSError: a file cannot be read.
     """
+    if "file" not in settings:  # of a task
+        return dict(settings)
     file = Path(settings["file"])
     if settings["split"] is None:
         return {**settings, "file": give(file)}
@@ -93,7 +96,7 @@ def deployment(process: Process, start: str, pods: Pods, place: PodPlace) -> dic
         start: letters and digits that no other start has.
     """
     labels = {
-        "app.kubernetes.io/name": "edgewise", "app.kubernetes.io/component": process.kind,
+        "app.kubernetes.io/name": "edgewise", KIND: process.kind,
         SYSTEM: pods.system, START: start, PORT: str(process.port),
     }  # fmt: skip
     named = {NAME: process.name}
@@ -128,11 +131,11 @@ def _pod(process: Process, pods: Pods, place: PodPlace) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": pods.patience_s,
+        "terminationGracePeriodSeconds": TASK_PATIENCE_S if process.kind == TASK else pods.patience_s,
         "securityContext": NOBODY,
         "containers": [_container(process, pods, place)],
         "volumes": [
-            {"name": "tokens", "secret": {"secretName": pods.secret, "defaultMode": 0o444}},
+            {"name": "tokens", "secret": _tokens(process.kind, pods.secret)},
             {"name": "models", "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
         ],
@@ -146,12 +149,34 @@ def _pod(process: Process, pods: Pods, place: PodPlace) -> dict[str, Any]:
     return spec
 
 
-def _container(process: Process, pods: Pods, place: PodPlace) -> dict[str, Any]:
-    told = asdict(replace(process, cores=(), address=None))
+def _tokens(kind: str, secret: str) -> dict[str, Any]:
+    """What a pod sees of the tokens; a task runs its user's code, and no operator asks it anything."""
+    parts = {"items": [{"key": "parts", "path": "parts"}]} if kind == TASK else {}
+    return {"secretName": secret, "defaultMode": 0o444, **parts}
+
+
+def _asked(process: Process) -> dict[str, Any]:
+    """How Kubernetes asks whether a process is there, and has it end.
+
+    A task waits for one connection: its controller's, which sees whether it lives.
+    """
 
     def probe(path: str, **more: int) -> dict[str, Any]:
         return {"httpGet": {"path": path, "port": process.port}, "periodSeconds": PROBE_S} | more
 
+    if process.kind == TASK:
+        listens = {"tcpSocket": {"port": process.port}, "periodSeconds": PROBE_S}
+        return {"startupProbe": listens | {"failureThreshold": STARTS_WITHIN_S}}
+    return {
+        "startupProbe": probe("/v2/health/ready", failureThreshold=STARTS_WITHIN_S),
+        "readinessProbe": probe("/v2/health/ready", failureThreshold=2),
+        "livenessProbe": probe("/v2/health/live", failureThreshold=10, timeoutSeconds=2),
+        "lifecycle": {"preStop": {"sleep": {"seconds": TURNED_AWAY_S}}},
+    }
+
+
+def _container(process: Process, pods: Pods, place: PodPlace) -> dict[str, Any]:
+    told = asdict(replace(process, cores=(), address=None))
     return {
         "name": process.kind,
         "image": pods.image,
@@ -165,10 +190,7 @@ def _container(process: Process, pods: Pods, place: PodPlace) -> dict[str, Any]:
         "resources": {
             "requests": requests(place.cpu_cores, place.memory_bytes)
         },  # a limit would kill who takes more than its variant says
-        "startupProbe": probe("/v2/health/ready", failureThreshold=STARTS_WITHIN_S),
-        "readinessProbe": probe("/v2/health/ready", failureThreshold=2),
-        "livenessProbe": probe("/v2/health/live", failureThreshold=10, timeoutSeconds=2),
-        "lifecycle": {"preStop": {"sleep": {"seconds": TURNED_AWAY_S}}},
+        **_asked(process),
         "securityContext": NO_RIGHTS,
         "volumeMounts": [
             {"name": "tokens", "mountPath": TOKENS, "readOnly": True},
@@ -179,8 +201,15 @@ def _container(process: Process, pods: Pods, place: PodPlace) -> dict[str, Any]:
 
 
 def budget(name: str, namespace: str, system: str, owner: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """A disruption budget: of a system's workers and replicas one at a time may be taken away on purpose."""
-    starts = [{"key": SYSTEM, "operator": "In", "values": [system]}, {"key": START, "operator": "Exists"}]
+    """A disruption budget: of a system's workers and replicas one at a time may be taken away on purpose.
+
+    Of tasks all may: their pipeline is started again elsewhere, or where they were.
+    """
+    starts = [
+        {"key": SYSTEM, "operator": "In", "values": [system]},
+        {"key": START, "operator": "Exists"},
+        {"key": KIND, "operator": "NotIn", "values": [TASK]},
+    ]
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

@@ -20,7 +20,7 @@ from lightkube.resources.core_v1 import Pod
 
 from edgewise.errors import RunError
 from edgewise.runtime.backends.kubernetes.calls import CALLS
-from edgewise.runtime.backends.kubernetes.manifest import NAME, PORT, START, SYSTEM
+from edgewise.runtime.backends.kubernetes.manifest import KIND, NAME, PORT, START, SYSTEM
 
 Row = TypeVar("Row")
 WATCH_AGAIN_S, WATCH_S = 0.5, 240  # before a watch begins again; how long the server keeps one open
@@ -37,6 +37,7 @@ class DeploymentSeen:
     port: str
     process: str
     ends: bool
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ def deployment_seen(of: Any) -> DeploymentSeen:
     named, labels = meta.annotations or {}, meta.labels or {}
     return DeploymentSeen(
         meta.name, int(meta.resourceVersion or 0), labels.get(PORT, ""), named.get(NAME, ""),
-        meta.deletionTimestamp is not None,
+        meta.deletionTimestamp is not None, labels.get(KIND, ""),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A live system on a cluster: workers and replicas are Deployments there, all else runs here."""
+"""A live system on a cluster: workers, replicas and tasks are Deployments there, all else runs here."""
 
 import uuid
 from collections.abc import Mapping
@@ -19,10 +19,11 @@ from edgewise.runtime.backends.contract import Answering, Counted, NodeSeen
 from edgewise.runtime.backends.kubernetes.backend import GONE, KubernetesBackend
 from edgewise.runtime.backends.kubernetes.calls import CALLS
 from edgewise.runtime.backends.kubernetes.jobs import ClusterJobs
-from edgewise.runtime.backends.kubernetes.manifest import SYSTEM, PodPlace, Pods, budget, sha256_of
+from edgewise.runtime.backends.kubernetes.manifest import SYSTEM, Give, PodPlace, Pods, budget, sha256_of
 from edgewise.runtime.backends.kubernetes.models import ModelServer
 from edgewise.runtime.backends.kubernetes.nodes import ClusterNodes, node_has
 from edgewise.runtime.backends.kubernetes.seen import client_of
+from edgewise.runtime.backends.kubernetes.tasks import ClusterTasks
 from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.backends.system import CLUSTER, Fork
 from edgewise.runtime.http.ports import free_port
@@ -161,7 +162,7 @@ def _check_namespace(client: Client, name: str) -> None:
 
 
 class ClusterBackend:
-    """Gateways of this machine, workers and replicas on a cluster.
+    """Gateways of this machine, workers, replicas and tasks of pipelines on a cluster.
 
     Args:
         folder: state of the system.
@@ -174,20 +175,21 @@ class ClusterBackend:
         with closing(Store.readable(folder / DATABASE)) as store:
             self.where = where = OnCluster(**store.get(CLUSTER))
             tokens = {whose: store.secret(whose) for whose in PRIVATE} if fork is not None else {}
+        self._token = tokens.get("parts", "")
         self.here = LocalBackend(folder, fork)
         self._client = client = where.client()
         self.models: ModelServer | None = None
         if fork is not None:
             _keep_secret(client, where, tokens)
             _keep_budget(client, where)
-            self.models = ModelServer(where.here, where.port, tokens["parts"])
+            self.models = ModelServer(where.here, where.port, self._token)
         self._pods = pods = Pods(
             where.system, where.image, f"http://{where.address}:{where.port}", where.secret, where.pull,
             priority=where.priority, owner=where.owner,
         )  # fmt: skip
         self._nodes = ClusterNodes(client, where.system) if fork is not None else None
-        give = self.models.add if self.models is not None else sha256_of
-        self.there = KubernetesBackend(client, pods, _place, give, watching=fork is not None)
+        self._give: Give = self.models.add if self.models is not None else sha256_of
+        self.there = KubernetesBackend(client, pods, _place, self._give, watching=fork is not None)
 
     def start(self, process: Process) -> str:
         """See `Backend`."""
@@ -221,6 +223,10 @@ class ClusterBackend:
     def jobs(self, book: JobTable) -> ClusterJobs:
         """See `ServingBackend`."""
         return ClusterJobs(self._client, self._pods, book)
+
+    def tasks(self) -> ClusterTasks:
+        """See `ServingBackend`."""
+        return ClusterTasks(self.there, self._give, self._token)
 
     def counted(self) -> tuple[Counted, ...]:
         """See `ServingBackend`."""
