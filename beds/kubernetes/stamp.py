@@ -57,6 +57,10 @@ PARTS = {
         ("test_edgewise_jobs.py",),
         (*POD, "beds/kubernetes/tests/test_edgewise_up.py", "src/edgewise/runtime/controller/jobs.py"),
     ),
+    "kinds": Part(
+        ("test_edgewise_kinds.py",),
+        (*POD, "beds/kubernetes/tests/test_edgewise_up.py", "src/edgewise/runtime/pipelines/*.py"),
+    ),
     "chart": Part(
         ("test_edgewise_chart.py",),
         (
