@@ -207,7 +207,7 @@ def pod(
     ] = None,
     token_file: TokenFile = None,
 ) -> None:
-    """Be the worker that a pod's environment names, until told to end; Kubernetes runs it."""
+    """Be what a pod's environment names, a worker or a task, until told to end; Kubernetes runs it."""
     if folder is not None:
         from edgewise.runtime.process.pod import make_folder
 

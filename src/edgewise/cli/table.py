@@ -135,7 +135,7 @@ PANELS: dict[str, dict[str, Verb]] = {
         "gateway": Verb("standalone", "Run one gateway, by itself, in front of workers that run already."),
         "pod": Verb(
             "standalone",
-            "Be the worker that a pod's environment names, until told to end; Kubernetes runs it.",
+            "Be what a pod's environment names, a worker or a task, until told to end; Kubernetes runs it.",
         ),
     },
     "For who develops edgewise": {

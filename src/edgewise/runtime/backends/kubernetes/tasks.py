@@ -23,12 +23,12 @@ from edgewise.runtime.process.pod import MODELS_FOLDER, TASK
 from edgewise.runtime.store import Process
 
 TASK_PORT = 8100  # where a pod waits for its controller
-PATIENCE_S = 10.0  # a node that is lost ends nothing
+GONE_S = 10.0  # after that a pod is taken away by force: a node that is lost ends none
 LOOK_S, CONNECT_S = 0.05, 10.0
 SILENT_S, ASKED = 5, 3  # the other side is asked then whether it is there, and how often
 
 
-class Pods(Protocol):
+class TaskPods(Protocol):
     """What is used of `KubernetesBackend`."""
 
     def start(self, process: Process) -> str:
@@ -56,9 +56,9 @@ class ClusterTasks:
         token: that a task is shown by its controller.
     """
 
-    patience_s = PATIENCE_S
+    patience_s = GONE_S
 
-    def __init__(self, pods: Pods, give: Give, token: str) -> None:
+    def __init__(self, pods: TaskPods, give: Give, token: str) -> None:
         self._pods, self._give, self._token = pods, give, token
         self._started: dict[str, Process] = {}
         self._names: dict[str, str] = {}  # of files, in pods
