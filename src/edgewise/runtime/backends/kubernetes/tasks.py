@@ -23,7 +23,7 @@ from edgewise.runtime.process.pod import MODELS_FOLDER, TASK
 from edgewise.runtime.store import Process
 
 TASK_PORT = 8100  # where a pod waits for its controller
-GONE_S = 10.0  # after that a pod is taken away by force: a node that is lost ends none
+TASK_GONE_S = 10.0  # after that a pod is taken away by force: a node that is lost ends none
 LOOK_S, CONNECT_S = 0.05, 10.0
 SILENT_S, ASKED = 5, 3  # the other side is asked then whether it is there, and how often
 
@@ -56,7 +56,7 @@ class ClusterTasks:
         token: that a task is shown by its controller.
     """
 
-    patience_s = GONE_S
+    patience_s = TASK_GONE_S
 
     def __init__(self, pods: TaskPods, give: Give, token: str) -> None:
         self._pods, self._give, self._token = pods, give, token
