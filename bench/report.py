@@ -17,7 +17,7 @@ def table(result: dict[str, Any]) -> str:
     for name, section in (
         ("scenario", _scenario), ("joint", _joint), ("requests", _requests), ("startup", _startup),
         ("cold", _cold), ("slots", _slots), ("kais", _kais), ("breakdown", _breakdown), ("split", _split),
-        ("place", _place), ("apart", _apart), ("gateway", _gateway), ("servers", _servers),
+        ("place", _place), ("apart", _apart), ("gateway", gateway), ("servers", servers),
     ):  # fmt: skip
         if name in result:
             lines += section(result[name])
@@ -196,7 +196,8 @@ def _breakdown(case: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def _gateway(case: dict[str, Any]) -> list[str]:
+def gateway(case: dict[str, Any]) -> list[str]:
+    """Lines of what a gateway adds to a query."""
     head = ("tensor, connections", "direct p50", "gateway p50", "added", "target", "direct requests/s",
             "gateway requests/s", "target", "gateway CPU for one")  # fmt: skip
     rows = [
@@ -209,7 +210,8 @@ def _gateway(case: dict[str, Any]) -> list[str]:
     return ["## Gateway: what it adds to a query", "", *_grid(head, rows)]
 
 
-def _servers(case: dict[str, Any]) -> list[str]:
+def servers(case: dict[str, Any]) -> list[str]:
+    """Lines of how fast inference servers answer."""
     rows = [
         (row["name"], row["encoding"], str(row["connections"]), f"{row['qps']:,.0f}", _ms(row["p50_s"]),
          f"{row['cpu_s'] * 1e6:.0f} µs")

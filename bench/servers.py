@@ -64,7 +64,7 @@ def run(rounds: int, seconds: float, pythons: dict[str, Path]) -> dict[str, Any]
         each = uvloop.run(_rounds([*ours, *theirs], rounds, seconds))
     rows = [_row(*where, repeats) for where, repeats in each.items()]
     more = {"parts": answering.run(), "skipped": skipped, "versions": versions, "target": TARGET}
-    return {"rows": rows, "ratios": _ratios(rows), **more}
+    return {"rows": rows, "ratios": ratios_of(rows), **more}
 
 
 @contextmanager
@@ -156,7 +156,7 @@ def _row(name: str, encoding: str, connections: int, repeats: list[dict[str, flo
     return {"name": name, "encoding": encoding, "connections": connections, **best, "repeats": repeats}
 
 
-def _ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def ratios_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Ours over each peer's, at the same encoding and number of connections."""
     found = []
     for theirs in (row for row in rows if row["name"] in PEERS.values()):

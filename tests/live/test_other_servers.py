@@ -140,7 +140,7 @@ def test_the_benchmark_of_servers_compares_and_says_what_it_skipped(monkeypatch)
         }
 
     rows = [found("fixed bytes", 900.0), found("worker", 600.0), found("MLServer", 100.0)]
-    (ratio,) = servers._ratios(rows)
+    (ratio,) = servers.ratios_of(rows)
     assert (ratio["ours"], ratio["peer"]) == ("worker", "MLServer")
     assert [round(ratio[figure], 9) for figure in ("qps", "p50", "cpu")] == [6.0, 6.0, 6.0]
     result = servers.run(1, 0.05, {peer: Path("nowhere/python") for peer in servers.PEERS})
@@ -149,7 +149,7 @@ def test_the_benchmark_of_servers_compares_and_says_what_it_skipped(monkeypatch)
     contenders = ("fixed bytes", "copying handler", *servers.OURS)
     assert seen == set(product(contenders, ("JSON", "binary"), servers.CONNECTIONS))
     assert all(row["qps"] > 0 for row in result["rows"])
-    shown = "\n".join(report._servers(result))
+    shown = "\n".join(report.servers(result))
     assert "not installed" in shown and "| ONNX Runtime |" in shown
     assert all(row["s"] > 0 for row in result["parts"])
 
@@ -160,4 +160,4 @@ def test_the_benchmark_of_the_gateway_measures_every_row(monkeypatch):
 
     result = gateway.run(1, 0.05)
     assert len(result["rows"]) == 4 and all(row["gateway_qps"] > 0 for row in result["rows"])
-    assert "600 kB, 16" in "\n".join(report._gateway(result))
+    assert "600 kB, 16" in "\n".join(report.gateway(result))

@@ -1,4 +1,4 @@
-"""Where tests stand: those of a package in a folder of its name, and no two files of one name."""
+"""Where files stand and how long they are: tests in a folder of their package, no two of one name."""
 
 from collections import Counter
 from pathlib import Path
@@ -28,3 +28,15 @@ def test_no_two_files_of_tests_have_one_name():
     """Tests import one another, and `--quick` knows them, by name alone."""
     names = Counter(path.name for path in TESTS.rglob("*.py") if path.name != "conftest.py")
     assert [name for name, count in names.items() if count > 1] == []
+
+
+MOST_LINES = 400
+LONGER = {"sim/requests/sites.py", "sim/simulate.py"}  # so far
+
+
+def test_no_file_of_the_package_is_long():
+    """What is longer has two subjects."""
+    lines = {file: len(file.read_text(encoding="utf-8").splitlines()) for file in PACKAGE.rglob("*.py")}
+    long = {file.relative_to(PACKAGE).as_posix() for file, count in lines.items() if count > MOST_LINES}
+    assert len(lines) > 400
+    assert long <= LONGER

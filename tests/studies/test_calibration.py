@@ -261,7 +261,7 @@ def test_slices_of_worlds_that_fit_come_first_and_go_on(monkeypatch, tmp_path):
     assert asked[1] == ("aset-1-edge", predicates.ROOM_SEEDS[0]) and asked[-1][0] == "aset-0-burst"
     found = slices.by_world(slices.read(path), "edge")
     assert found == pytest.approx({space.SHIPPED: 0.02, 1: 0.03, 0: 0.03})  # who would do worse stays
-    assert "median 3.0 points, most 3.0 (world 1); a point and more in 2 of 2" in page._slices(
+    assert "median 3.0 points, most 3.0 (world 1); a point and more in 2 of 2" in page.slices_said(
         slices.read(path), [1]
     )
 

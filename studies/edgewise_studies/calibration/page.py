@@ -39,7 +39,7 @@ def write(folder: Path, worlds: Sequence[int]) -> Path:
     style.png(_figure(found, known, worlds), folder / "room.png")
     place = folder / "index.md"
     parts = [_intro(searched, worlds), _predicates(searched, worlds), _worlds(searched, worlds)]
-    parts += [_room(found, worlds, known), _slices(known, worlds), _repeat()]
+    parts += [_room(found, worlds, known), slices_said(known, worlds), _repeat()]
     place.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
     return place
 
@@ -172,7 +172,8 @@ did not matter to it what others get, which is too much.
 {conclusion(found, worlds)}"""
 
 
-def _slices(known: Mapping[slices.Cell, float], worlds: Sequence[int]) -> str:
+def slices_said(known: Mapping[slices.Cell, float], worlds: Sequence[int]) -> str:
+    """What a chooser would gain in short slices of each window, also in worlds that do not fit."""
     lines = []
     for setting, title in TITLES.items():
         fit = [gain for world, gain in slices.by_world(known, setting).items() if world in worlds]

@@ -277,7 +277,7 @@ def _curves(run: Run, training: Path, runs: Mapping[str, Sequence[DeferralOutcom
     least = min(value for name, value in spread.items() if name != "osdec")
     shown = ", ".join(f"{name} {value:.1f}" for name, value in spread.items())
     detail = f"{shown}; interval by the F distribution of {len(RUNS)} runs each"
-    run.claim("curves-variance", _spreads(spread["osdec"] / least, len(RUNS), detail), at_most(SPREAD))
+    run.claim("curves-variance", spread_finding(spread["osdec"] / least, len(RUNS), detail), at_most(SPREAD))
     run.figure("curves", _curve_figure(curves))
     run.figure("runs", _run_figure(levels))
 
@@ -307,7 +307,7 @@ def _recipes(run: Run, outcomes: Mapping[str, DeferralOutcome]) -> None:
     run.claim("skip-osdec", _against(skip, _mean(skip).reward / ours.reward), at_least(1.01))
 
 
-def _spreads(ratio: float, runs: int, detail: str) -> Finding:
+def spread_finding(ratio: float, runs: int, detail: str) -> Finding:
     """A ratio of the deviations of two methods, with the interval of two normal samples of `runs` each."""
     low, high = (float(ratio * np.sqrt(f.ppf(share, runs - 1, runs - 1))) for share in (0.025, 0.975))
     return Finding(ratio, (low, high), runs, detail=detail)
