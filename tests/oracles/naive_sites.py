@@ -1,5 +1,6 @@
 """A gateway at each site, one event after the other from one heap, each handled by its core."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
@@ -10,12 +11,10 @@ from naive_grants import RENEW_S, Grants, Leases
 from edgewise.core.dispatch.events import (
     Command,
     Event,
-    Measured,
     Refuse,
     ReservedElsewhere,
     StreamClosed,
     StreamOpened,
-    Tick,
 )
 from edgewise.core.dispatch.policy import Batch, DispatchPolicy
 from edgewise.core.dispatch.streams import DispatchCore
@@ -23,7 +22,8 @@ from edgewise.core.dispatch.views import DECLARED, REASONS
 from edgewise.core.grants import Ask
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import NodeChange
-from edgewise.sim.simulate import CLOSED, NEWS, OPENED, Simulation
+from edgewise.sim.simulate import Simulation
+from edgewise.sim.streams.periods import CLOSED, OPENED, measured_for
 from edgewise.sim.streams.tables import Outcome, Said
 
 CODES = {text: code for code, text in REASONS.items()}
@@ -63,13 +63,6 @@ class Renewed(NamedTuple):
 Message: TypeAlias = Asked | Renewed | Answered
 
 
-class Heard(NamedTuple):
-    """News for the gateway of one site."""
-
-    site: int
-    event: Event
-
-
 class NaiveSites(Simulation):
     """One run with a dispatch core at each site.
 
@@ -99,6 +92,7 @@ class NaiveSites(Simulation):
         clusters = range(len(world.cluster_names))
         self._workers_of = [np.flatnonzero(world.cluster == c).tolist() for c in clusters]
         self._loads: dict[tuple[int, int], float] = {}  # asked for often
+        self._declared = deque[Any]()  # of each period that gateways have yet to hear of
         for k in range(1, int(scenario.duration_s / RENEW_S) + 1):
             self._push(k * RENEW_S, RENEW, None)
 
@@ -133,30 +127,25 @@ class NaiveSites(Simulation):
                 self.log.append(Said(now_s, core.handle(what)))
                 self._settle(now_s, site, what.stream_id)
                 self._leases[site].closed(what.stream_id)
-        elif isinstance(what, Heard):
-            self._told(*what)
         elif kind == MESSAGES:
             self._deliver(now_s, what)
         else:
             super()._take(now_s, kind, what)
 
-    def _handle(self, event: Event) -> None:
-        """News and the beginning of a window are for every gateway."""
-        for site in range(len(self.cores)):
-            self._told(site, event)
-        if isinstance(event, Tick):
-            self._note_active()
+    def _declared_bps(self) -> Any:
+        """Noted here, and left out by `_hear`."""
+        self._declared.append(np.stack([core.view().link[DECLARED] for core in self.cores]))
+        return super()._declared_bps()
 
-    def _report(self, measured: Measured) -> None:
+    def _hear(self) -> None:
         """Beside what is reserved, what other gateways' streams declare is not left of a link."""
-        if (links := measured.telemetry.links) is None:
-            super()._report(measured)
-            return
-        declared = np.stack([core.view().link[DECLARED] for core in self.cores])
+        declared, measured = self._declared.popleft(), measured_for(self.periods, 0)
         for site, others_bps in enumerate(declared.sum(axis=0) - declared):
-            left = np.stack([np.maximum(links[0] - others_bps, 0.0), links[1]])
-            event = replace(measured, telemetry=replace(measured.telemetry, links=left))
-            self._push(measured.time_s, NEWS, Heard(site, event))
+            told = measured.telemetry
+            if told.links is not None:
+                left = np.stack([np.maximum(told.links[0] - others_bps, 0.0), told.links[1]])
+                told = replace(told, links=left)
+            self._told(site, replace(measured, telemetry=told))
 
     def _told(self, site: int, event: Event) -> None:
         commands = self.cores[site].handle(event)

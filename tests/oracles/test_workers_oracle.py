@@ -15,8 +15,10 @@ from edgewise.core.dispatch.state import ELSEWHERE
 from edgewise.core.keyed import uniform
 from edgewise.model.parsing import parse_scenario
 from edgewise.sim.links.wires import Wires
+from edgewise.sim.sites import SiteSimulation
 from edgewise.sim.slots import replica_state
 from edgewise.sim.streams.guests import Guests
+from edgewise.sim.streams.periods import COUNTED_TO, HEARD_OF, SAMPLED
 from edgewise.workloads.services import simulated_services
 from joint_scenarios import held, joint_run, ran, run_of, run_out
 
@@ -226,13 +228,44 @@ def test_who_is_left_out_changes_the_other_there_and_only_there() -> None:
     assert together == alone
 
 
+@pytest.mark.parametrize("lag_s", [0.05, 3.7])
+@pytest.mark.parametrize("sharing", ["fifo", "ps"])
+def test_many_periods_at_once_are_what_they_are_one_by_one(
+    sharing: str, lag_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last digit, with a node that fails; gateways may hear of a period after the next has ended."""
+    worlds = [world(number, sharing, (10.0, 15.0), edge=True) for number in range(2)]
+    for data in worlds:
+        data["telemetry"]["lag_s"], data["streams"]["gateways"] = lag_s, "per_site"
+    went, together = [], list[Any]()
+    through = SiteSimulation._go_through
+
+    def at_once(simulation: SiteSimulation, to_s: float) -> bool:
+        before = simulation.periods.many.copy()
+        done = through(simulation, to_s)
+        went.append(simulation.periods.many - before)
+        return done
+
+    monkeypatch.setattr(SiteSimulation, "_go_through", at_once)
+    together = [ran(each) for each in worlds]
+    assert (np.sum(went, axis=0)[[SAMPLED, HEARD_OF, COUNTED_TO]] > 20).all()
+    assert np.max(went) > 3
+    monkeypatch.setattr(SiteSimulation, "_go_through", lambda simulation, to_s: False)
+    assert [ran(each) for each in worlds] == together
+
+
 @pytest.mark.parametrize("gateways", ["one", "per_site"])
-def test_the_load_of_requests_is_left_out_of_what_streams_may_have(gateways: str) -> None:
+def test_the_load_of_requests_is_left_out_of_what_streams_may_have(
+    gateways: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As live: measured once in a period, averaged, and others hear of it by the worker."""
     data = world(0)
     data["streams"]["gateways"] = gateways
     run, told = joint_run(data, 3, True), []
     streams, sites = run.parts["streams"].simulation, run.parts["services"].sites
+    monkeypatch.setattr(
+        streams, "_go_through", lambda to_s: False
+    )  # who goes on in compiled code is not told
     measured = streams.measured_requests
 
     def noted(now_s: float, load_qps: Any) -> None:

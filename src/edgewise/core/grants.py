@@ -38,9 +38,14 @@ LEASE_S = 5.0
 RENEW_S = LEASE_S / 3.0  # so that two renewals may get lost before a gateway is forgotten
 
 
+def share_of_period(period_s: float) -> float:
+    """What a period counts in the mean of the load of requests."""
+    return 1.0 - math.exp(-period_s / REQUESTS_S)
+
+
 def averaged_qps(before_qps: Floats, sent_qps: Floats, period_s: float) -> Floats:
     """Load of requests at workers, as a gateway measures it after a period in which it sent so much."""
-    found = before_qps + (1.0 - math.exp(-period_s / REQUESTS_S)) * (sent_qps - before_qps)
+    found = before_qps + share_of_period(period_s) * (sent_qps - before_qps)
     found[found < LEAST_QPS] = 0.0
     return found
 

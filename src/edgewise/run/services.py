@@ -76,7 +76,7 @@ def joined(run: RunContext) -> Joined:
         Beside(deciding.images, run.wires, guests),
     )  # fmt: skip
     if guests is not None:
-        streams_workers(run).simulation.count_requests = sites.count
+        streams_workers(run).simulation.count_with(sites)
     variant = scenario.catalog.variant
     start_s = {w.name: variant(w.variant).start_s for w in scenario.topology.workers if w.pool is None}
     return Joined(

@@ -7,7 +7,7 @@ close between two of them go to `DispatchCore.play` at once, and queries run in 
 
 import heapq
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from edgewise.core.dispatch.events import (
     Command,
     Event,
     LinkChanged,
-    Measured,
     Release,
     ReservedElsewhere,
     Tick,
@@ -30,23 +29,35 @@ from edgewise.core.dispatch.request_rules import goes_again
 from edgewise.core.dispatch.state import STREAMS, way_arrays
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import Bound, DispatchView, Items, Rows
-from edgewise.core.telemetry import telemetry
 from edgewise.core.world import Links, World
 from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Change, LinkChange, NodeChange
 from edgewise.model.work import Stream
 from edgewise.sim.links.wires import Wires
-from edgewise.sim.streams import tables
+from edgewise.sim.requests.sites import RequestSites
+from edgewise.sim.streams import periods, tables
 from edgewise.sim.streams.carrying import Private, Shared
+from edgewise.sim.streams.periods import (
+    CHANGED,
+    CLOSED,
+    COUNTED,
+    COUNTED_TO,
+    COUNTS,
+    HEARD_OF,
+    NEWS,
+    SAMPLE,
+    TICK,
+    measure,
+    measured_for,
+    new_periods,
+)
 from edgewise.sim.streams.state import ENDED, FAILED, OK, REJECTED, Streams, Workers
 from edgewise.sim.streams.tables import Outcome, Said
 from edgewise.sim.streams.telemetry import backlog_s, count_all_answers
 from edgewise.workloads.generate import generate_streams
 
-# At equal times: gateways have counted their requests, capacity returns, then things break, then news
-# arrives, then windows begin, then clients come.
-COUNTED, CLOSED, CHANGED, SAMPLE, NEWS, TICK, OPENED = range(7)
+next_period = getattr(periods.next_period, "py_func", periods.next_period)  # as it is without the compiler
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,8 @@ class Simulation:
         pooled: (W,) whether somebody else starts and ends a worker, and starts it again on a node that is
             back.
         requests_qps: (W,) load of requests of services beside streams, as gateways have measured it.
-        count_requests: lets gateways measure that, whenever they hear telemetry; None: there are no requests.
+        requests: of services, at workers, too; None: there are none.
+        periods: of telemetry.
 
     `run` goes to the end; `run_until` stops on the way, so that an environment can change the
     policy between windows.
@@ -125,7 +137,7 @@ class Simulation:
         self.bound = np.full(len(self.trace), -1, dtype=np.int64)
         self.reason = np.zeros(len(self.trace), dtype=np.int8)
         self.requests_qps = np.zeros(self.world.workers)  # beside streams
-        self.count_requests: Callable[[float], None] | None = None
+        self.requests: RequestSites | None = None
         self.log: list[Said] = []
         self.active: list[str] = []
         self.tally = tables.new_tally(scenario.duration_s, scenario.window_s, self.trace)
@@ -139,6 +151,7 @@ class Simulation:
         self._starting: dict[int, float] = {}  # when workers on nodes that are back will be up
         self.workers.each.dead[:] = ~self._alive
         self.pooled = np.zeros(self.world.workers, dtype=np.bool_)
+        self.periods = self._periods(gateways=1)
         self._queue: list[tuple[float, int, int, Any]] = []
         self._order = itertools.count()  # of equal events
         self._events = self._openings_and_closings()
@@ -157,8 +170,17 @@ class Simulation:
 
     def run_until(self, time_s: float) -> None:
         """Take every event before `time_s` (a window that begins then has not begun yet)."""
-        while self._queue and self._queue[0][:2] < (time_s, CLOSED):
-            next_s, kind, _, what = heapq.heappop(self._queue)
+        while True:
+            (next_s, kind), what = next_period(self.periods), None
+            queued = bool(self._queue) and self._queue[0][:2] <= (next_s, kind)
+            if queued:
+                next_s, kind, _, what = self._queue[0]
+            if not (next_s, kind) < (time_s, CLOSED):
+                break
+            if queued:
+                heapq.heappop(self._queue)
+            elif self._go_through(min(time_s, self._queue[0][0] if self._queue else np.inf)):
+                continue
             self._play_until(next_s, including_closings=kind != COUNTED)
             self._take(next_s, kind, what)
         self._play_until(time_s, including_closings=False)
@@ -200,6 +222,10 @@ class Simulation:
             "links": dict(self.carrier.links_used()),
         }
         return Outcome(self._stamped(streams), windows, self.core, self.log, use)
+
+    def count_with(self, requests: RequestSites) -> None:
+        """Gateways measure the load of requests at workers whenever they hear telemetry."""
+        self.requests, self.periods.many[COUNTS] = requests, 1
 
     def measured_requests(self, now_s: float, load_qps: Floats) -> None:
         """Gateways have measured the load of their requests at workers, as (B, W)."""
@@ -246,13 +272,21 @@ class Simulation:
         scenario = self.scenario
         for k in range(self._windows):
             self._push(k * scenario.window_s, TICK, Tick(k * scenario.window_s))
-        for k in range(1, int(scenario.duration_s / scenario.telemetry.period_s) + 1):
-            self._push(k * scenario.telemetry.period_s, SAMPLE, None)
         for change in scenario.timeline:
             self._push(change.at_s, CHANGED, change)
         self._outages = tables.outages(self.world, scenario.timeline)
         for w, downs in self._outages.items():
             self._dies_at(w, downs[0])
+
+    def _periods(self, gateways: int) -> periods.Periods:
+        told, links = self.scenario.telemetry, self.world.link_bps.size
+        return new_periods(
+            told.period_s, told.lag_s, self.scenario.duration_s, self.world.workers, gateways, links
+        )
+
+    def _go_through(self, to_s: float) -> bool:
+        """Take all moments of telemetry before `to_s` at once; whether that was done."""
+        return False
 
     def _push(self, time_s: float, kind: int, what: Any) -> None:
         heapq.heappush(self._queue, (time_s, kind, next(self._order), what))
@@ -260,8 +294,12 @@ class Simulation:
     def _take(self, now_s: float, kind: int, what: Any) -> None:
         if kind == SAMPLE:
             self._sample(now_s)
-        elif kind == COUNTED and self.count_requests is not None:
-            self.count_requests(now_s)
+        elif kind == COUNTED and self.requests is not None:
+            self.requests.count(now_s)
+            self.periods.many[COUNTED_TO] += 1
+        elif kind == NEWS and what is None:
+            self._hear()
+            self.periods.many[HEARD_OF] += 1
         elif kind == CHANGED:
             self.carrier.advance(now_s)
             if isinstance(what, NodeChange):
@@ -300,11 +338,14 @@ class Simulation:
         self._attach(batch.row[opened][bound], batch.time_s[opened][bound])
 
     def _handle(self, event: Event) -> None:
-        """Tell the core, and carry out what it says about streams that are open already."""
-        commands = self.core.handle(event)
+        """Tell every core, and carry out what they say about streams that are open already."""
+        for site in range(len(self.cores)):
+            self._told(site, event)
         if isinstance(event, Tick):
             self._note_active()
-        self._carry_out(event.time_s, commands)
+
+    def _told(self, site: int, event: Event) -> None:
+        self._carry_out(event.time_s, self.cores[site].handle(event))
 
     def _note_active(self) -> None:
         policy = self.core.policy
@@ -445,22 +486,20 @@ class Simulation:
         self._attach(streams, np.full(streams.size, now_s))
 
     def _sample(self, now_s: float) -> None:
-        """End a telemetry period: serve up to now, then send the figures with their lag."""
+        """End a telemetry period: serve up to now, and measure, of which gateways hear after the lag."""
         self.carrier.advance(now_s)
-        w = self.workers
-        self.carrier.direct(count_all_answers, now_s, w)
-        period_s, queue = self.scenario.telemetry.period_s, self.carrier.waiting(now_s)
-        each = w.each.view(np.ndarray)
-        counts = each["answered"].copy(), each["delay_sum_s"].copy(), w.histogram
-        measured = telemetry(now_s, period_s, queue, *counts, self.carrier.links_now(now_s))
-        each["answered"], each["delay_sum_s"], w.histogram[:] = 0, 0.0, 0
-        news_s = now_s + self.scenario.telemetry.lag_s
-        self._report(Measured(news_s, measured))
-        if self.count_requests is not None:
-            self._push(news_s, COUNTED, None)
+        links = self.carrier.links_now(now_s)
+        seen = self.carrier.waiting(now_s), np.zeros((2, 0)) if links is None else links
+        self.carrier.direct(measure, self.periods, *seen, self._declared_bps(), self.workers)
 
-    def _report(self, measured: Measured) -> None:
-        self._push(measured.time_s, NEWS, measured)
+    def _declared_bps(self) -> Floats:
+        """(S, L) what streams of each gateway declare of links, beside others."""
+        return np.zeros((1, self.world.link_bps.size))
+
+    def _hear(self) -> None:
+        """Each gateway hears of the next period, which its news reach now."""
+        for site in range(len(self.cores)):
+            self._told(site, measured_for(self.periods, site))
 
     def _stamped(self, columns: dict[str, Any]) -> dict[str, Any]:
         n = len(next(iter(columns.values())))

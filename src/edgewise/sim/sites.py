@@ -6,7 +6,8 @@ What happens between two events of the truth is played in one compiled loop, see
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,28 +16,29 @@ from edgewise.core.dispatch.events import (
     Bind,
     Command,
     Event,
-    Measured,
     Refuse,
     Release,
     ReservedElsewhere,
     StreamClosed,
     StreamOpened,
-    Telemetry,
-    Tick,
 )
 from edgewise.core.dispatch.policy import CLOSE, OPEN, DispatchPolicy
 from edgewise.core.dispatch.state import State
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import CODES, DECLARED, REASONS, Violation
 from edgewise.core.grant_rules import NOBODY, others_qps
-from edgewise.core.grants import RENEW_S
+from edgewise.core.grants import RENEW_S, share_of_period
 from edgewise.model.scenario import Scenario
-from edgewise.sim.simulate import NEWS, Simulation
+from edgewise.sim.period_loop import ALL_TAKEN, REQUESTS, Whole, go_through
+from edgewise.sim.requests.sites import RequestSites
+from edgewise.sim.simulate import Simulation, next_period
 from edgewise.sim.streams import desks, gateways
 from edgewise.sim.streams.desk_steps import state_of
 from edgewise.sim.streams.mail import HEARING
+from edgewise.sim.streams.periods import COUNTED, HEARD_OF, ended_s
 from edgewise.sim.streams.site_arrays import (
     BOUND,
+    CARRIED,
     CLOSED,
     DECIDE,
     FULL,
@@ -46,6 +48,7 @@ from edgewise.sim.streams.site_arrays import (
     PLAYED,
     REFUSED,
     UNDECIDED,
+    UNREAD,
 )
 from edgewise.sim.streams.tables import Outcome, Said
 
@@ -65,12 +68,6 @@ def simulation_of(
     if scenario.streams.gateways == "per_site":
         return SiteSimulation(scenario, make, seed, **given)
     return Simulation(scenario, make(), seed, **given)
-
-
-class Heard(NamedTuple):
-    """News for the gateways of all sites, each its own, at one time."""
-
-    events: tuple[Event, ...]
 
 
 class SiteSimulation(Simulation):
@@ -108,7 +105,7 @@ class SiteSimulation(Simulation):
             known: State = state_of(cores, s)
             core.loads.keep_in(known)
             core.stays.update(self.core.stays)
-        self._loops: dict[int, Any] = {}
+        self._loops: dict[Any, Any] = {}
         self._decide_now, self._filled = (
             list[Any](),
             tuple[Any, ...](),
@@ -118,6 +115,7 @@ class SiteSimulation(Simulation):
             np.array([retry or bool(stream.source) for stream in self.trace], dtype=np.bool_),
             int(scenario.duration_s / RENEW_S), note_all,
         )  # fmt: skip
+        self.periods = self._periods(len(self.cores))
 
     def finish(self) -> Outcome:
         """See `Simulation.finish`."""
@@ -146,7 +144,7 @@ class SiteSimulation(Simulation):
             return
         given, where = UNDECIDED, (time_s, including_closings)
         scores = self._scores(time_s)
-        loop = self._loop_of(len(scores))
+        loop = self._loop_of(gateways.exchange, scores, 2, self._site, self._events, 0, *where, given)
         while True:
             what = (scores, self._site, self._events, self._played, *where, given)
             why, self._played = loop(*what)
@@ -166,11 +164,59 @@ class SiteSimulation(Simulation):
         next_s, _ = next_of(self._site, self._events, self._played)
         return bool(next_s > time_s)
 
-    def _loop_of(self, scores: int) -> Any:
+    def _go_through(self, to_s: float) -> bool:
+        """See `Simulation`; where Python has nothing to do at these moments."""
+        requests = self.requests
+        if requests is None or self._note_all or any(core.heeds for core in self.cores) or not requests.rides:
+            return False
+        to_s = min(to_s, requests.end_s)
+        if not next_period(self.periods)[0] < to_s:
+            return False
+        requests.stir(partial(self._through, requests, to_s))
+        return True
+
+    def _through(self, requests: RequestSites, to_s: float) -> float:
+        scores, whole = self._scores(to_s), self._whole(requests)
+        loop = self._loop_of(go_through, scores, 3, whole, self._events, 0, to_s)
+        while True:
+            who, why, self._played = loop(scores, whole, self._events, self._played, to_s)
+            written = self._read()
+            self._heard()
+            if who == REQUESTS:
+                requests.answer(why)
+            elif why == DECIDE:
+                at_s, what = next_period(self.periods)
+                self._play_until(at_s, including_closings=what != COUNTED)
+                scores = self._scores(to_s)
+            elif why == FULL or (why == UNREAD and not written):
+                self._site = desks.doubled(self._site)
+            elif who == ALL_TAKEN:
+                return ended_s(self.periods)
+            whole = self._whole(requests)
+
+    def _whole(self, requests: RequestSites) -> Whole:
+        """All that the loop goes on with, as it is now."""
+        run, on, visits, (streams, carried, workers, ways, key, tally) = requests.given()
+        return Whole(
+            self.periods, self._site, run, on, visits, streams, carried, workers, ways, key, tally,
+            self.bound, self.reason, self._last, requests.load_qps, share_of_period(self.periods.period_s),
+        )  # fmt: skip
+
+    def _heard(self) -> None:
+        """Cores have heard of periods, and booked requests, in compiled code."""
+        p = self.periods
+        if number := int(p.many[HEARD_OF]):
+            for core in self.cores:
+                core.loads.is_measured(number * p.period_s)
+                core.now_s = max(core.now_s, number * p.period_s + p.lag_s)
+        self.requests_qps = self._site.desks.requests_qps.sum(axis=0)
+
+    def _loop_of(self, loop: Any, scores: tuple[Any, ...], answers: int, *given: Any) -> Any:
         """The loop that takes so many scores; to ask for its types takes a millisecond."""
-        if scores not in self._loops:
-            self._loops[scores] = desks.loop_for(self._site, self._events, scores)
-        return self._loops[scores]
+        key = loop, len(scores)
+        if key not in self._loops:
+            self._loops[key] = desks.loop_for(loop, len(scores), answers, *given)
+        return self._loops[key]
 
     def _scores(self, until_s: float) -> tuple[Any, ...]:
         """Compiled scores that decide until then; which site uses which is written into `Cores.score`."""
@@ -199,10 +245,10 @@ class SiteSimulation(Simulation):
     def _read(self) -> int:
         """Carry out what the loop has written down; how much that was."""
         known, figures = self._site.desks, self._site.desks.figures
-        written, questions, refusals, _ = figures.tolist()
+        written, questions, refusals, _, carried = figures.tolist()
         self.core.guard.questions += questions
         self.refusals += refusals
-        figures[:PLACE] = 0
+        figures[:PLACE] = figures[CARRIED] = 0
         for core, now_s in zip(self.cores, self._site.cores.now_s.tolist(), strict=True):
             core.now_s = max(core.now_s, now_s)
         if not written:
@@ -211,7 +257,7 @@ class SiteSimulation(Simulation):
         said = what[0] <= CLOSED
         kind = np.where(what[0, said] <= REFUSED, OPEN, CLOSE)
         self.log.append(Said(float(time_s[0]), [], (time_s[said], kind, *what[2:, said])))
-        self._carry(time_s, what)
+        self._carry(time_s[carried:], what[:, carried:])
         for row in zip(time_s.tolist(), known.qps[:written].tolist(), *what.tolist(), strict=True):
             self._book(*row)
         return int(written)
@@ -270,32 +316,8 @@ class SiteSimulation(Simulation):
             self.bound[what[2, bound]] = what[3, bound]
             self._attach(what[2, bound], time_s[bound])
 
-    def _take(self, now_s: float, kind: int, what: Any) -> None:
-        if isinstance(what, Heard):
-            for site, event in enumerate(what.events):
-                self._told(site, event)
-        else:
-            super()._take(now_s, kind, what)
-
-    def _handle(self, event: Event) -> None:
-        """News and the beginning of a window are for every gateway."""
-        for site in range(len(self.cores)):
-            self._told(site, event)
-        if isinstance(event, Tick):
-            self._note_active()
-
-    def _report(self, measured: Measured) -> None:
-        """Beside what is reserved, what other gateways' streams declare is not left of a link."""
-        if (links := measured.telemetry.links) is None:
-            super()._report(measured)
-            return
-        declared = self._site.cores.link[:, DECLARED]
-        left = np.empty((len(self.cores), *links.shape))
-        np.maximum(links[0] - (declared.sum(axis=0) - declared), 0.0, out=left[:, 0])
-        left[:, 1] = links[1]
-        time_s, t = measured.time_s, measured.telemetry
-        shared = t.measured_s, t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s
-        self._push(time_s, NEWS, Heard(tuple(Measured(time_s, Telemetry(*shared, each)) for each in left)))
+    def _declared_bps(self) -> Floats:
+        return np.ascontiguousarray(self._site.cores.link[:, DECLARED])
 
     def _told(self, site: int, event: Event) -> None:
         commands = self.cores[site].handle(event)

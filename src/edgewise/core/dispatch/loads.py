@@ -89,9 +89,13 @@ class LoadLedger:
         """Take over what telemetry says."""
         t, told = event.telemetry, self.state.real[state.TOLD]
         told[0], told[1], told[2], told[3] = t.queue, t.throughput_qps, t.delay_mean_s, t.delay_p95_s
-        self.state = self.state._replace(measured_s=float(t.measured_s))
+        self.is_measured(t.measured_s)
         if t.links is not None:
             self.state.link[LEFT], self.state.link[UNSENT] = t.links
+
+    def is_measured(self, at_s: float) -> None:
+        """What telemetry says is in the arrays, as of then."""
+        self.state = self.state._replace(measured_s=float(at_s))
 
     def change_worker(self, event: events.WorkerChanged) -> None:
         """A worker is up, or down and ready at some time."""

@@ -223,6 +223,12 @@ class DispatchCore:
             self._coded = self._score, compiled(self._score)
         return self._coded[1]
 
+    @property
+    def heeds(self) -> bool:
+        """Whether somebody is to be shown measurements as they come, or does not decide on old ones."""
+        shown = self._listens[hooks.observe_of] is not None or self.shadow is not None
+        return shown or (self._ages is not None and self._ages.max_age_s is not None)
+
     def adopt(self, view: DispatchView, bound: Bound) -> None:
         """Take over, at time 0, the streams and measurements of a view (for a twin).
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,9 +38,9 @@ from edgewise.sim.requests.notes import Note, take_notes
 from edgewise.sim.requests.queues import ReplicaQueues
 from edgewise.sim.requests.riding import ride
 from edgewise.sim.requests.seen import gone, seen_of
-from edgewise.sim.requests.state import GATHERED, HEARD, NONE, Stop, new_run
+from edgewise.sim.requests.state import GATHERED, HEARD, NONE, RequestRun, Stop, new_run
 from edgewise.sim.slots import replica_state as k
-from edgewise.sim.streams.guests import NO_VISITS, Guests
+from edgewise.sim.streams.guests import NO_VISITS, Guests, Visits
 
 MOST = 10_000  # replicas that may be added in a frame: no limit
 
@@ -89,6 +90,7 @@ class RequestSites:
         going: names of replicas that are to go.
         pooled: names of streams' workers that no command of orchestration to services is about.
         stirred: how often something may have changed that `seen` tells.
+        load_qps: (B, W) of requests at streams' workers, as gateways have measured it.
         calm_s: only news happen before, which nobody will know any more; -inf: something happens.
     Raises:
         PolicyError: a site cannot decide by it, or it does not fit the services.
@@ -149,7 +151,7 @@ class RequestSites:
         self._looks: list[tuple[float, Floats]] = []  # since it fell asleep
         self.pooled = {each.name for each in services.workers if not each.of_cloud}
         self._counted = np.zeros((2, self.system.services), dtype=np.int64)  # at the last frame
-        self._load_qps = np.zeros_like(run.sent_qps)
+        self.load_qps = np.zeros_like(run.sent_qps)
         self.tell()
         gather(self.queues.run, 0)
 
@@ -162,6 +164,11 @@ class RequestSites:
         """How often the policies of all sites were to decide, also in compiled code."""
         asked = self.guard.decided(self.cores[0].adviser.policy)
         return replace(asked, questions=asked.questions + int(self.queues.clock["ruled"]))
+
+    @property
+    def end_s(self) -> float:
+        """Of its last frame."""
+        return len(self.tally) * self.frame_s
 
     @property
     def now_s(self) -> float:
@@ -184,7 +191,7 @@ class RequestSites:
         """See `Rider`: up to there or the end, or to where a message may come or a request leave a worker."""
         given_s = to_s
         if self._wires is not None or self._guests is not None:
-            to_s = min(to_s, len(self.tally) * self.frame_s)
+            to_s = min(to_s, self.end_s)
         limit_s = to_s if self._guests is None else min(to_s, self._guests.next_s())
         if limit_s <= self.calm_s:
             self._asleep_s = limit_s
@@ -192,21 +199,24 @@ class RequestSites:
         if limit_s <= self._reached_s and self.next_s() >= given_s:
             return
         self._wake()
+        self.stir(partial(self._go_on, to_s))
+
+    def stir(self, go: Callable[[], float]) -> None:
+        """Something may happen: `go` lets it, and says up to when."""
         self.stirred += 1
         came = self._guests.came if self._guests is not None else 0
-        self._go_on(to_s)
+        limit_s = go()
         if self._guests is not None:
             self._was_restless |= self._guests.came > came
-            limit_s = min(to_s, self._guests.next_s())
+            limit_s = min(limit_s, self._guests.next_s())
         self._reached_s = limit_s
         self.calm_s = self._calm_until_s(limit_s)
 
-    def _go_on(self, to_s: float) -> None:
+    def _go_on(self, to_s: float) -> float:
         while (stop := self._loop(to_s)) != Stop.THERE:
-            self._read_notes()
-            self._answer(stop)
-            self._settle()
+            self.answer(stop)
         self._read_notes()
+        return to_s
 
     def _loop(self, to_s: float) -> int:
         limit_s = to_s if self._guests is None else min(to_s, self._guests.next_s())
@@ -217,9 +227,24 @@ class RequestSites:
         kernel: Any = loop.go_on
         given: tuple[Any, ...] = run, on, limit_s
         if (streams := self._streams) is not None:
-            kernel, visits = ride, NO_VISITS if self._guests is None else self._guests.visits
-            given = run, on, visits, to_s, streams.given()
+            kernel, given = ride, (run, on, self._visits, to_s, streams.given())
         return int(self._direct(kernel, *given))
+
+    @property
+    def _visits(self) -> Visits:
+        return NO_VISITS if self._guests is None else self._guests.visits
+
+    @property
+    def rides(self) -> bool:
+        """Whether one compiled loop may let it go on together with streams, and something happens."""
+        return self._streams is not None and self.calm_s == -math.inf
+
+    def given(self) -> tuple[RequestRun, riders.OnWire, Visits, tuple[Any, ...]]:
+        """What that loop is given of it, and of streams; nothing is left out that comes before."""
+        self._wake()
+        self.calm_s = -math.inf
+        assert self._streams is not None, "who rides has streams beside it"
+        return self.queues.run, self._wire, self._visits, self._streams.given()
 
     @property
     def _streams(self) -> Carrier | None:
@@ -303,6 +328,12 @@ class RequestSites:
 
     # where Python has a say
 
+    def answer(self, stop: int) -> None:
+        """Do what the loop has stopped for."""
+        self._read_notes()
+        self._answer(stop)
+        self._settle()
+
     def _answer(self, stop: int) -> None:
         clock = self.queues.clock
         if stop == Stop.ROOM:
@@ -325,7 +356,7 @@ class RequestSites:
             self.queues.look(queue)
         # What is gathered earlier in a calm, nobody knows any more at its end.
         soonest_s = max(at_s, self.calm_s - self.news.lag_s - 3 * self.news.period_s)
-        return self.news.after(soonest_s) if at_s < len(self.tally) * self.frame_s else math.inf
+        return self.news.after(soonest_s) if at_s < self.end_s else math.inf
 
     def _read_notes(self) -> None:
         if self.queues.run.notes.size:
@@ -400,15 +431,15 @@ class RequestSites:
 
     def count(self, now_s: float) -> None:
         """Gateways measure the load of requests at streams' workers: that much less is left to these."""
-        if self._guests is None or now_s >= len(self.tally) * self.frame_s:
+        if self._guests is None or now_s >= self.end_s:
             return
         self.advance(now_s)
-        if self.calm_s > -math.inf and not self._load_qps.any():
+        if self.calm_s > -math.inf and not self.load_qps.any():
             return  # in a calm nothing is sent
         sent_qps, period_s = self.queues.run.sent_qps, self.news.period_s
-        self._load_qps = averaged_qps(self._load_qps, sent_qps / period_s, period_s)
+        self.load_qps[:] = averaged_qps(self.load_qps, sent_qps / period_s, period_s)
         sent_qps[:] = 0.0
-        self._guests.measured(now_s, self._load_qps)
+        self._guests.measured(now_s, self.load_qps)
 
     def add_replica(self, node: int, service: int) -> str:
         """Pull the layers that lack, start a replica, and give its name."""

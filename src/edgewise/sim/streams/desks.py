@@ -9,13 +9,12 @@ import numpy as np
 from numba.core.errors import NumbaWarning
 
 from edgewise.arrays import Bools, Floats
-from edgewise.core.dispatch.policy import Batch, LeastImpedanceFallback, compiled, prepared
+from edgewise.core.dispatch.policy import LeastImpedanceFallback, compiled, prepared
 from edgewise.core.dispatch.state import State, Weights
 from edgewise.core.dispatch.views import Rows
 from edgewise.core.grant_rules import NOBODY, Granted, forget
 from edgewise.kernels.compiled import JIT, numba
 from edgewise.sim.streams.desk_steps import list_bound, settle
-from edgewise.sim.streams.gateways import exchange
 from edgewise.sim.streams.mail import COUNT, Mail
 from edgewise.sim.streams.site_arrays import FIRST, LAST, Cores, SiteArrays, SiteDesks
 
@@ -46,7 +45,7 @@ def site_of(
         nobody, np.zeros(streams, dtype=np.int8), none, none.copy(), nobody.copy(), again,
         np.full((2, streams), NOBODY), np.full((2, sites), NOBODY),
         np.zeros((sites, workers)), np.zeros((sites, workers)), np.zeros(1024),
-        np.zeros((5, 1024), dtype=np.int64), np.zeros(1024), np.array([0, 0, 0, NOBODY]), all_heard,
+        np.zeros((5, 1024), dtype=np.int64), np.zeros(1024), np.array([0, 0, 0, NOBODY, 0]), all_heard,
     )  # fmt: skip
     granted = Granted.none(capacity_qps, sites, streams, 64)
     mail = Mail.none(4 * delay_s.size + 64, 1024, (sites + 1) * workers)
@@ -65,9 +64,14 @@ def doubled(x: SiteArrays) -> SiteArrays:
     )
 
 
-def loop_for(site: SiteArrays, events: Batch, scores: int) -> Any:
-    """`exchange` for these and so many scores, ready to be called."""
-    return _compiled(*map(numba.typeof, (site, events)), scores) if JIT else exchange
+def loop_for(loop: Any, scores: int, answers: int, *given: Any) -> Any:
+    """A loop for so many scores, ready to be called.
+
+    Args:
+        answers: whole numbers that it returns.
+        given: what it is given beside the scores, of these types.
+    """
+    return _compiled(loop, scores, answers, *map(numba.typeof, given)) if JIT else loop
 
 
 def filled(scores: list[Any]) -> tuple[Any, ...]:
@@ -79,19 +83,15 @@ def filled(scores: list[Any]) -> tuple[Any, ...]:
 
 
 @cache
-def _compiled(site: Any, events: Any, count: int) -> Any:
+def _compiled(loop: Any, count: int, answers: int, *given: Any) -> Any:
     """The loop for these types; to look for it at every call takes a millisecond, for that of the scores."""
     score, _ = prepared()
     types: Any = numba.types
-    scores = types.UniTuple(numba.types.FunctionType(score), count)
-    loop: Any = exchange
-    whole = numba.int64
-    answer = types.UniTuple(whole, 2)
-    given = (scores, site, events, whole, numba.float64, numba.boolean, whole)
+    signature = (types.UniTuple(types.FunctionType(score), count), *given)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NumbaWarning)
-        loop.compile(answer(*given))
-    return loop.overloads[given].entry_point
+        loop.compile(types.UniTuple(types.int64, answers)(*signature))
+    return loop.overloads[signature].entry_point
 
 
 def rebind(x: SiteArrays, site: int, bindings: Mapping[int, int], refused: Mapping[int, int]) -> None:

@@ -17,7 +17,7 @@ GOING, COMING, ARRIVING, RENEWING = range(4)  # what happens, in this order at o
 UNDECIDED = -9
 FIRST, LAST = 0, 1  # rows of `SiteDesks.ends`
 BEFORE, AFTER = 0, 1  # rows of `SiteDesks.beside`
-WRITTEN, QUESTIONS, REFUSALS, PLACE = range(4)  # in `SiteDesks.figures`
+WRITTEN, QUESTIONS, REFUSALS, PLACE, CARRIED = range(5)  # in `SiteDesks.figures`
 
 
 class Cores(NamedTuple):
@@ -57,7 +57,7 @@ class SiteDesks(NamedTuple):
         requests_qps: (S, W) load of its requests, as it has measured.
         time_s, what, qps: (L, …) done when; what, site, stream, worker, reason; and at which rate.
         figures: WRITTEN entries of these; QUESTIONS that policies answered; REFUSALS by workers; PLACE of the
-            decision that the loop waits for: its stream.
+            decision that the loop waits for: its stream; CARRIED are the entries that are carried out.
         all_heard: HEARD is written too.
     """
 
