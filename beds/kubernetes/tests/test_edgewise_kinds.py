@@ -89,7 +89,7 @@ def folder(cluster: Cluster, given, tmp_path_factory) -> Iterator[Path]:  # noqa
     made = tmp_path_factory.mktemp("kinds")
     with up(made, given, SCENARIO):
         try:
-            cluster.wait(lambda: "up after" in (made / "up.log").read_text(), 300, "all that is to be up")
+            cluster.wait(lambda: "up after" in (made / "up.log").read_text(), 600, "all that is to be up")
         except Exception:
             print((made / "up.log").read_text()[-3000:])
             print(cluster.kubectl("get", "pods", "-n", SPACE, "-o", "wide"))
@@ -115,11 +115,11 @@ def test_all_kinds_are_answered_and_leave_records(cluster, folder):
         stdout=subprocess.PIPE,
     )  # fmt: skip
     try:
-        cluster.wait(lambda: len(tasks(cluster)) == 3, 120, "the pods of the pipeline")
+        cluster.wait(lambda: len(tasks(cluster)) == 3, 300, "the pods of the pipeline")
         nodes = {name: node for name, (node, _) in tasks(cluster).items()}
         assert nodes["pipeline-1-source"] == "n1"
         assert {nodes["pipeline-1-task-detect"], nodes["pipeline-1-task-count"]} == {"n1", "n2"}
-        answer, _ = brings.communicate(timeout=400)
+        answer, _ = brings.communicate(timeout=900)
     finally:
         brings.kill()
     figures = json.loads(answer)["figures"]
@@ -149,12 +149,12 @@ def test_whoever_deletes_the_pod_of_a_task_has_its_pipeline_back(cluster, folder
         def camera() -> dict:
             return max(json.loads(said(folder, "pipelines", "--json")), key=lambda each: each["id"])
 
-        cluster.wait(lambda: camera()["id"] == 2 and camera()["frames"] > 0, 180, "frames")
+        cluster.wait(lambda: camera()["id"] == 2 and camera()["frames"] > 0, 300, "frames")
         done, before = camera()["frames"], tasks(cluster)
         cluster.kubectl(
             "delete", "pod", before["pipeline-2-task-count"][1], "-n", SPACE, "--grace-period=0", "--force"
         )
-        cluster.wait(lambda: camera()["frames"] > done + 5, 180, "more frames")
+        cluster.wait(lambda: camera()["frames"] > done + 5, 300, "more frames")
         assert not {pod for _, pod in tasks(cluster).values()} & {pod for _, pod in before.values()}
     finally:
         brings.kill()

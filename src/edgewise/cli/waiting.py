@@ -12,7 +12,7 @@ from rich.markup import escape
 from edgewise.cli.controller import call, failing
 from edgewise.cli.output import err, out
 from edgewise.errors import RunError
-from edgewise.runtime.backends.system import left_running
+from edgewise.runtime.backends.system import clear, left_running
 from edgewise.runtime.clients.reaching import not_started
 from edgewise.runtime.controller.nursery import end_without_controller, is_running, process_of
 from edgewise.runtime.controller.plan import DATABASE
@@ -168,9 +168,12 @@ def end(folder: Path) -> None:
 def _note_end(folder: Path) -> None:
     """Nothing runs, and nothing is to go on at the next start; what can be written is."""
     with suppress(StoreError), closing(Store(folder / DATABASE)) as store:
+        killed = not store.ended()
         store.end()
         if store.get(SPACES):
             Spaces(folder).remove()
+        if killed:  # else whoever kept it has done so
+            clear(store)
 
 
 def restore_state(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import stat
 from contextlib import closing
+from dataclasses import asdict
 
 import pytest
 
@@ -17,6 +18,7 @@ from edgewise.errors import RunError
 from edgewise.runtime import disk
 from edgewise.runtime.backends.kubernetes import PodPlace, Pods, seen, system
 from edgewise.runtime.backends.kubernetes.manifest import deployment
+from edgewise.runtime.backends.system import KUBERNETES, choose, clear
 from edgewise.runtime.process import pod
 from edgewise.runtime.store import DATABASE, Process, Store
 
@@ -118,6 +120,33 @@ def test_what_is_made_goes_with_its_owner(owner, said):
     pods = Pods("site", "image:1", "http://models:9000", owner=owner)
     made = deployment(Process("w", "worker", 8123, SETTINGS), "0a1b", pods, PodPlace("n1", 1, 1e9))
     assert made["metadata"].get("ownerReferences") == said
+
+
+class Leftovers:
+    """A client of a cluster where a killed system has left the pod of a task."""
+
+    def __init__(self):
+        self.deleted, self.asked = [], []
+
+    def list(self, kind, labels):
+        self.asked.append((kind, labels))
+        spec = DeploymentSpec(selector=LabelSelector(), template=PodTemplateSpec())
+        return [Deployment(metadata=ObjectMeta(name="pipeline-1-source-0a"), spec=spec)]
+
+    def delete(self, kind, name):
+        self.deleted.append((kind, name))
+
+
+def test_what_a_killed_system_has_left_is_removed_and_tasks_wait_for_nobody(tmp_path, monkeypatch):
+    where = system.OnCluster(None, "space", "image:1", "10.0.0.1", system="ab")
+    store = Store(tmp_path / DATABASE)
+    choose(store, KUBERNETES, asdict(where))
+    client = Leftovers()
+    monkeypatch.setattr(system.OnCluster, "client", lambda _: client)
+    clear(store)
+    assert client.asked == [(Deployment, {"edgewise/system": "ab", "app.kubernetes.io/component": "task"})]
+    assert [name for _, name in client.deleted] == ["pipeline-1-source-0a", where.budget, where.secret]
+    store.close()
 
 
 def test_a_folder_in_a_volume_that_everybody_may_write_is_its_owners_alone(tmp_path):

@@ -70,6 +70,18 @@ def backend_of(store: Store) -> ServingBackend:
     return maker(store)(store.file.parent, None)
 
 
+def clear(store: Store) -> None:
+    """Remove what a system that has ended left on its cluster, if it ran on one; may wait.
+
+    Raises:
+        RunError: something stays.
+    """
+    if store.get(BACKEND) == KUBERNETES:
+        from edgewise.runtime.backends.kubernetes.system import remove  # of an extra
+
+        remove(store.file.parent)
+
+
 def left_running(store: Store) -> dict[str, str]:
     """Names of the processes that run, by handle; one that gave its place away has its port for a name."""
     backend = backend_of(store)

@@ -19,7 +19,15 @@ from edgewise.runtime.backends.contract import Answering, Counted, NodeSeen
 from edgewise.runtime.backends.kubernetes.backend import GONE, KubernetesBackend
 from edgewise.runtime.backends.kubernetes.calls import CALLS
 from edgewise.runtime.backends.kubernetes.jobs import ClusterJobs
-from edgewise.runtime.backends.kubernetes.manifest import SYSTEM, Give, PodPlace, Pods, budget, sha256_of
+from edgewise.runtime.backends.kubernetes.manifest import (
+    KIND,
+    SYSTEM,
+    Give,
+    PodPlace,
+    Pods,
+    budget,
+    sha256_of,
+)
 from edgewise.runtime.backends.kubernetes.models import ModelServer
 from edgewise.runtime.backends.kubernetes.nodes import ClusterNodes, node_has
 from edgewise.runtime.backends.kubernetes.seen import client_of
@@ -27,6 +35,7 @@ from edgewise.runtime.backends.kubernetes.tasks import ClusterTasks
 from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.backends.system import CLUSTER, Fork
 from edgewise.runtime.http.ports import free_port
+from edgewise.runtime.process.pod import TASK
 from edgewise.runtime.store import DATABASE, Process, Store
 from edgewise.runtime.store.jobs import JobTable
 
@@ -269,13 +278,25 @@ def _keep_budget(client: Client, where: OnCluster) -> None:
 
 
 def remove(folder: Path) -> list[str]:
-    """Remove what a system that has ended left on its cluster; the names of it."""
+    """Remove what a system that has ended left on its cluster; the names of it.
+
+    Of processes that are tasks, if its controller was killed: their pods wait for one.
+
+    Raises:
+        RunError: something stays.
+    """
     with closing(Store.readable(folder / DATABASE)) as store:
         where = OnCluster(**store.get(CLUSTER))
-    removed = []
-    for kind, name in ((PodDisruptionBudget, where.budget), (Secret, where.secret)):
+    removed, client = list[str](), where.client()
+    left: list[tuple[type, str]] = [(PodDisruptionBudget, where.budget), (Secret, where.secret)]
+    try:
+        found: list[Any] = list(client.list(Deployment, labels={SYSTEM: where.system, KIND: TASK}))
+    except Exception as error:  # whatever a connection can do
+        raise RunError(f"kubernetes: what is left of {where.system} stays: {error}") from error
+    tasks = [(Deployment, str(each.metadata.name)) for each in found]
+    for kind, name in [*tasks, *left]:
         try:
-            where.client().delete(kind, name)
+            client.delete(kind, name)
             removed.append(name)
         except ApiError as error:
             if error.status.code != GONE:
