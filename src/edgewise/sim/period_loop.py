@@ -53,6 +53,7 @@ from edgewise.sim.streams.site_arrays import (
 from edgewise.sim.streams.state import REJECTED, Streams, Tally, Workers
 
 ALL_TAKEN, GATEWAYS, REQUESTS = range(3)  # why the loop ends: nothing is left; or one of both needs Python
+THROUGH, PLAY, PLAY_CLOSINGS, SERVE = range(4)  # what it does
 THERE = int(Stop.THERE)
 
 
@@ -88,28 +89,38 @@ class Whole(NamedTuple):
 
 
 @kernel
-def go_through(scores: Any, whole: Whole, events: Batch, played: int, to_s: float) -> tuple[int, int, int]:
-    """Let all happen up to the last moment of telemetry before `to_s`.
+def go_through(
+    scores: Any, whole: Whole, events: Batch, played: int, how: int, to_s: float, given: int
+) -> tuple[int, int, int]:
+    """Let all happen up to the last moment of telemetry before `to_s`, or a part of it up to `to_s`.
 
     Args:
-        scores, events, played: see `exchange`.
+        scores, events, played, given: see `exchange`.
+        how: all of it (THROUGH); only what gateways exchange before `to_s` (PLAY), or closings at that very
+            time, too (PLAY_CLOSINGS); only the others (SERVE).
     Returns:
         ALL_TAKEN, or who needs Python; why, as `exchange` or `ride` says it; so many events have been played.
     """
-    x, e = held(whole), played
+    x, e, decided = held(whole), played, given
     serves = (x.streams, x.carried, x.workers, x.ways, x.seed, x.tally)
     while True:
         at_s, what = next_period(x.periods)
-        if not at_s < to_s:
+        if how != THROUGH:
+            at_s, what = to_s, COUNTED
+        elif not at_s < to_s:
             return ALL_TAKEN, PLAYED, e
-        why, e = exchange(scores, x.site, events, e, at_s, what != COUNTED, UNDECIDED)
-        if not carry(x) or why != PLAYED:
-            return GATEWAYS, why, e
+        if how != SERVE:
+            why, e = exchange(
+                scores, x.site, events, e, at_s, what != COUNTED or how == PLAY_CLOSINGS, decided
+            )
+            decided = UNDECIDED
+            if not carry(x) or why != PLAYED or how != THROUGH:
+                return GATEWAYS, why, e
         if what == NEWS:
             hear(x)
             continue
         stop = ride(x.requests, x.on, x.visits, at_s, serves)
-        if stop != THERE:
+        if stop != THERE or how == SERVE:
             return REQUESTS, stop, e
         if what == SAMPLE:
             queue = waiting(at_s, x.carried.lines, x.workers)

@@ -29,7 +29,16 @@ from edgewise.core.dispatch.views import CODES, DECLARED, REASONS, Violation
 from edgewise.core.grant_rules import NOBODY, others_qps
 from edgewise.core.grants import RENEW_S, share_of_period
 from edgewise.model.scenario import Scenario
-from edgewise.sim.period_loop import ALL_TAKEN, REQUESTS, Whole, go_through
+from edgewise.sim.period_loop import (
+    ALL_TAKEN,
+    PLAY,
+    PLAY_CLOSINGS,
+    REQUESTS,
+    SERVE,
+    THROUGH,
+    Whole,
+    go_through,
+)
 from edgewise.sim.requests.sites import RequestSites
 from edgewise.sim.simulate import Simulation, next_period
 from edgewise.sim.streams import desks, gateways
@@ -142,12 +151,9 @@ class SiteSimulation(Simulation):
         """Let clients come and go, and messages arrive, up to `time_s`; at that time, clients only go."""
         if self._nothing_until(time_s):
             return
-        given, where = UNDECIDED, (time_s, including_closings)
-        scores = self._scores(time_s)
-        loop = self._loop_of(gateways.exchange, scores, 2, self._site, self._events, 0, *where, given)
+        scores, given = self._scores(time_s), UNDECIDED
         while True:
-            what = (scores, self._site, self._events, self._played, *where, given)
-            why, self._played = loop(*what)
+            why = self._play(scores, time_s, including_closings, given)
             written, given = self._read(), UNDECIDED
             if why == PLAYED:
                 return
@@ -155,6 +161,16 @@ class SiteSimulation(Simulation):
                 given = self._decide()
             elif why == FULL or not written:
                 self._site = desks.doubled(self._site)
+
+    def _play(self, scores: tuple[Any, ...], time_s: float, closings: bool, given: int) -> int:
+        """See `exchange`; why it ends."""
+        if self._together is None:
+            what = self._site, self._events, self._played, time_s, closings, given
+            why, self._played = self._loop_of(gateways.exchange, scores, 2, *what)(scores, *what)
+        else:
+            how = PLAY_CLOSINGS if closings else PLAY
+            _, why = self._go(self._together, scores, how, time_s, given)
+        return int(why)
 
     def _nothing_until(self, time_s: float) -> bool:
         """Whether nothing happens up to then: read without compiled code, to call which takes far longer."""
@@ -164,10 +180,26 @@ class SiteSimulation(Simulation):
         next_s, _ = next_of(self._site, self._events, self._played)
         return bool(next_s > time_s)
 
+    @property
+    def _together(self) -> RequestSites | None:
+        """Requests, if one loop serves them together with streams."""
+        return self.requests if self.requests is not None and self.requests.rides else None
+
+    def count_with(self, requests: RequestSites) -> None:
+        """See `Simulation`."""
+        super().count_with(requests)
+        requests.ride = self._serve
+
+    def _serve(self, to_s: float) -> int:
+        """See `RequestSites.ride`."""
+        assert self.requests is not None, "who calls it"
+        scores = self._filled or desks.filled([])
+        return self._go(self.requests, scores, SERVE, to_s)[1]
+
     def _go_through(self, to_s: float) -> bool:
         """See `Simulation`; where Python has nothing to do at these moments."""
-        requests = self.requests
-        if requests is None or self._note_all or any(core.heeds for core in self.cores) or not requests.rides:
+        requests = self._together
+        if requests is None or requests.calm or self._note_all or any(core.heeds for core in self.cores):
             return False
         to_s = min(to_s, requests.end_s)
         if not next_period(self.periods)[0] < to_s:
@@ -176,12 +208,14 @@ class SiteSimulation(Simulation):
         return True
 
     def _through(self, requests: RequestSites, to_s: float) -> float:
-        scores, whole = self._scores(to_s), self._whole(requests)
-        loop = self._loop_of(go_through, scores, 3, whole, self._events, 0, to_s)
+        scores = self._scores(to_s)
         while True:
-            who, why, self._played = loop(scores, whole, self._events, self._played, to_s)
+            requests.wake()
+            who, why = self._go(requests, scores, THROUGH, to_s)
             written = self._read()
             self._heard()
+            if who == ALL_TAKEN:
+                return ended_s(self.periods)
             if who == REQUESTS:
                 requests.answer(why)
             elif why == DECIDE:
@@ -190,17 +224,19 @@ class SiteSimulation(Simulation):
                 scores = self._scores(to_s)
             elif why == FULL or (why == UNREAD and not written):
                 self._site = desks.doubled(self._site)
-            elif who == ALL_TAKEN:
-                return ended_s(self.periods)
-            whole = self._whole(requests)
 
-    def _whole(self, requests: RequestSites) -> Whole:
-        """All that the loop goes on with, as it is now."""
+    def _go(
+        self, requests: RequestSites, scores: tuple[Any, ...], how: int, to_s: float, given: int = UNDECIDED
+    ) -> tuple[int, int]:
+        """See `go_through`; who needs Python, and why."""
         run, on, visits, (streams, carried, workers, ways, key, tally) = requests.given()
-        return Whole(
+        whole = Whole(
             self.periods, self._site, run, on, visits, streams, carried, workers, ways, key, tally,
             self.bound, self.reason, self._last, requests.load_qps, share_of_period(self.periods.period_s),
         )  # fmt: skip
+        what = whole, self._events, self._played, how, to_s, given
+        who, why, self._played = self._loop_of(go_through, scores, 3, *what)(scores, *what)
+        return who, why
 
     def _heard(self) -> None:
         """Cores have heard of periods, and booked requests, in compiled code."""

@@ -91,6 +91,7 @@ class RequestSites:
         pooled: names of streams' workers that no command of orchestration to services is about.
         stirred: how often something may have changed that `seen` tells.
         load_qps: (B, W) of requests at streams' workers, as gateways have measured it.
+        ride: lets it go on together with streams, as the kernel of that name.
         calm_s: only news happen before, which nobody will know any more; -inf: something happens.
     Raises:
         PolicyError: a site cannot decide by it, or it does not fit the services.
@@ -138,6 +139,7 @@ class RequestSites:
             guests.ended, guests.looked, guests.look_s = self.queues.left, self._looked, news.period_s
             if wires is None:  # else it is a rider's
                 guests.run = self.run
+        self.ride = self._ride
         self._on = no_wire() if wires is None else wires.add(self)
         if wires is not None:
             run.route[:] = [
@@ -224,11 +226,13 @@ class RequestSites:
         alone = limit_s == to_s or self._streams is None
         if self._wires is not None and alone and not on.many[0] and self.queues.clock["calm_s"] >= limit_s:
             return Stop.THERE  # no message is on its way, and nothing else happens
-        kernel: Any = loop.go_on
-        given: tuple[Any, ...] = run, on, limit_s
-        if (streams := self._streams) is not None:
-            kernel, given = ride, (run, on, self._visits, to_s, streams.given())
-        return int(self._direct(kernel, *given))
+        if self._streams is not None:
+            return self.ride(to_s)
+        return int(self._direct(loop.go_on, run, on, limit_s))
+
+    def _ride(self, to_s: float) -> int:
+        run, on, visits, streams = self.given()
+        return int(self._direct(ride, run, on, visits, to_s, streams))
 
     @property
     def _visits(self) -> Visits:
@@ -236,13 +240,21 @@ class RequestSites:
 
     @property
     def rides(self) -> bool:
-        """Whether one compiled loop may let it go on together with streams, and something happens."""
-        return self._streams is not None and self.calm_s == -math.inf
+        """Whether one compiled loop lets it go on together with streams."""
+        return self._streams is not None
 
-    def given(self) -> tuple[RequestRun, riders.OnWire, Visits, tuple[Any, ...]]:
-        """What that loop is given of it, and of streams; nothing is left out that comes before."""
+    @property
+    def calm(self) -> bool:
+        """Whether nothing happens now but news."""
+        return self.calm_s > -math.inf
+
+    def wake(self) -> None:
+        """All has happened up to where it was let go on, from where on something may."""
         self._wake()
         self.calm_s = -math.inf
+
+    def given(self) -> tuple[RequestRun, riders.OnWire, Visits, tuple[Any, ...]]:
+        """What that loop is given of it, and of streams."""
         assert self._streams is not None, "who rides has streams beside it"
         return self.queues.run, self._wire, self._visits, self._streams.given()
 

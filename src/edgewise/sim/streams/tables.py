@@ -19,7 +19,20 @@ from edgewise.core.sojourns import DELAY_BINS
 from edgewise.core.world import World
 from edgewise.model.topology import Change, NodeChange
 from edgewise.model.work import Stream
-from edgewise.sim.streams.state import HELD, LOST, MEMBER, SERVER, STREAM, WORKER, Streams, Tally, Workers
+from edgewise.sim.streams.state import (
+    FAILED,
+    HELD,
+    LOST,
+    MEMBER,
+    OK,
+    REJECTED,
+    SERVER,
+    STREAM,
+    WORKER,
+    Streams,
+    Tally,
+    Workers,
+)
 from edgewise.sim.streams.telemetry import CELL_ENDS_S, DELAY_CELLS
 
 ROOM = 16  # streams a worker's heap has room for at first
@@ -212,3 +225,27 @@ class Said:
                 yield time_s, Bind(i, w) if w >= 0 else Refuse(i, REASONS[Violation(why)])
             elif w >= 0:
                 yield time_s, Release(i, w)
+
+
+def window_records(tally: Tally, counts: Ints, active: Sequence[str], duration_s: float) -> dict[str, Any]:
+    """Columns of one row for each of N windows.
+
+    Args:
+        counts: (3, N) streams opened, bound and refused in it.
+        active: (N,) the policy that decides in it.
+    """
+    start_s = [k * tally.window_s for k in range(counts.shape[1])]
+    opened, bound, refused = counts.tolist()
+    return {
+        "window": list(range(len(start_s))),
+        "start_s": start_s,
+        "end_s": [min(x + tally.window_s, duration_s) for x in start_s],
+        "active": active,
+        "streams_opened": opened,
+        "streams_bound": bound,
+        "streams_refused": refused,
+        "queries": tally.queries.sum(axis=0).tolist(),
+        "ok": tally.queries[OK].tolist(),
+        "failed": tally.queries[FAILED].tolist(),
+        "rejected": tally.queries[REJECTED].tolist(),
+    }
