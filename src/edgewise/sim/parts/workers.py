@@ -37,7 +37,8 @@ from edgewise.model.pools import Orchestrated
 from edgewise.model.scenario import Scenario
 from edgewise.sim.images import Images, NodeImages, Outages, Parts
 from edgewise.sim.parts.part import Bystander, Rank, StartTimes
-from edgewise.sim.requests.sites import MOST, RequestSites
+from edgewise.sim.requests.orchestrated import MOST
+from edgewise.sim.requests.sites import RequestSites
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.streams.state import ENDED
 

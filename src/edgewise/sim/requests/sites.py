@@ -16,14 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from edgewise.arrays import Floats, Ints, Records
-from edgewise.core.dispatch.desks import DROPPED
-from edgewise.core.dispatch.events import ReplicaChanged, ReplicaForgotten, RequestEvent
+from edgewise.arrays import Floats, Records
 from edgewise.core.dispatch.requests import DeskRoom, RequestCore
 from edgewise.core.grants import averaged_qps
 from edgewise.core.guard import Decided, Guard
 from edgewise.core.orchestrate import RequestPolicy, Requests
-from edgewise.core.orchestrate.events import ReplicaSeen, RequestsCounted
 from edgewise.errors import PolicyError
 from edgewise.model.services import Services
 from edgewise.policies.registry import runs_live
@@ -33,16 +30,14 @@ from edgewise.sim.images import NO_OUTAGES, Images, Outages
 from edgewise.sim.links import riders
 from edgewise.sim.links.wires import Carrier, Wires, no_wire
 from edgewise.sim.requests import loop
-from edgewise.sim.requests.news import News, gather, hear, note
+from edgewise.sim.requests.news import News, gather
 from edgewise.sim.requests.notes import Note, take_notes
+from edgewise.sim.requests.orchestrated import OrchestratedReplicas
 from edgewise.sim.requests.queues import ReplicaQueues
 from edgewise.sim.requests.riding import ride
-from edgewise.sim.requests.seen import gone, seen_of
-from edgewise.sim.requests.state import GATHERED, HEARD, NONE, RequestRun, Stop, new_run
+from edgewise.sim.requests.state import GATHERED, HEARD, RequestRun, Stop, new_run
 from edgewise.sim.slots import replica_state as k
 from edgewise.sim.streams.guests import NO_VISITS, Guests, Visits
-
-MOST = 10_000  # replicas that may be added in a frame: no limit
 
 
 class Beside(NamedTuple):
@@ -68,7 +63,7 @@ def compiled(policy: Any) -> Floats | None:
     return policy.memory if asked and policy.rule is by_rule else None
 
 
-class RequestSites:
+class RequestSites(OrchestratedReplicas):
     """One run.
 
     Args:
@@ -374,67 +369,13 @@ class RequestSites:
         if self.queues.run.notes.size:
             self.log += take_notes(self.queues)
 
-    def _tell(self, d: int, event: RequestEvent) -> None:
-        self.cores[d].handle(event)
-        self.log += [(d, event, [])] if self.queues.run.notes.size else []
-
     def _decide(self, i: int) -> None:
         run = self.queues.run
         core = self.cores[run.request[i].site]
         core.now_s = self.now_s
         loop.obey(run, self._wire, i, core.station())
 
-    def tell(self) -> None:
-        """All sites hear at once how replicas are."""
-        run = self.queues.run
-        news = run.tellers.size - 1  # a place that no news have that are on their way
-        note(run, news)
-        self._hear(news)
-
-    def _hear(self, news: int) -> None:
-        """News reach every site: replicas that were not there, have changed or are gone."""
-        told = self.queues.run.told[news][: self.queues.run.tellers[news]].tolist()
-        names = [self.queues.name(row) for row, *_ in told]
-        for d, core in enumerate(self.cores):
-            for name, (row, wanted, up, *_) in zip(names, told, strict=True):
-                old = core.replicas.get(name)
-                if old is None or (old.wanted, old.up) != (wanted, up):
-                    server = self.queues.run.server[row]
-                    self._tell(d, self._changed(name, server, bool(wanted), bool(up)))
-                if self.queues.run.row_of[d, row] == NONE:
-                    self.queues.know(d, row, core.replicas[name].row)
-            for name in core.replicas.keys() - set(names):
-                self._tell(d, ReplicaForgotten(self.now_s, name))
-                if name not in core.replicas:
-                    self.queues.know(d, self.queues.row(name), NONE)
-        hear(self.queues.run, news)
-        self._read_notes()
-
-    def _settle(self) -> None:
-        """Replicas that are to go end where they may."""
-        for server in [each for name, each in self.queues.replicas.items() if name in self.going]:
-            if gone(self.queues.run, server):
-                self.queues.forget(server)
-                self.going.remove(server.name)
-
-    # replicas
-
-    def seen(self) -> dict[str, ReplicaSeen]:
-        """Replicas as gateways report them to the controller, by name."""
-        servers = [each for name, each in self.queues.replicas.items() if name not in self.pooled]
-        return seen_of(self.queues.run, servers)
-
-    def seen_as(self, name: str) -> ReplicaSeen:
-        """One of these."""
-        return seen_of(self.queues.run, [self.queues.replicas[name]])[name]
-
-    def counted(self) -> RequestsCounted:
-        """What gateways counted since they were asked before."""
-        x = self.queues.run.desks
-        total: Ints = np.stack([x.arrived.sum(axis=0), x.ended[:, DROPPED].sum(axis=0)])
-        (arrived, dropped), self._counted = total - self._counted, total
-        delay_s = float(x.seen.cloud_delay_s.mean())
-        return RequestsCounted(arrived, delay_s, self.services.service_s, MOST, dropped)
+    # what gateways count
 
     @property
     def counts(self) -> bool:
@@ -452,60 +393,3 @@ class RequestSites:
         self.load_qps[:] = averaged_qps(self.load_qps, sent_qps / period_s, period_s)
         sent_qps[:] = 0.0
         self._guests.measured(now_s, self.load_qps)
-
-    def add_replica(self, node: int, service: int) -> str:
-        """Pull the layers that lack, start a replica, and give its name."""
-        self._change()
-        before = self.queues.image_bytes
-        name = self.queues.add(node, service)
-        frame = min(int(self.now_s / self.frame_s), len(self.tally) - 1)
-        self.tally[frame, k.IMAGE_BYTES] += self.queues.image_bytes - before
-        return name
-
-    def keep_replica(self, name: str) -> None:
-        """One that was to go stays."""
-        self._change()
-        self.queues.replicas[name].wanted = 1
-        self.going.discard(name)
-
-    def remove_replica(self, name: str) -> None:
-        """It gets no more requests of who has heard of it, and goes when all have and none is left there."""
-        self._change()
-        self.queues.replicas[name].wanted = 0
-        self.going.add(name)
-        self._settle()
-
-    def set_worker(self, name: str, wanted: bool, up: bool) -> None:
-        """See `ReplicaQueues`."""
-        self._change()
-        self.queues.set_worker(name, wanted, up)
-
-    def tell_of(self, name: str, wanted: bool, up: bool) -> None:
-        """All sites hear of a worker of a pool."""
-        self._change()
-        for d in range(len(self.cores)):
-            self._tell(d, self._changed(name, self.queues.replicas[name].record, wanted, up))
-
-    def _changed(self, name: str, server: Any, wanted: bool, up: bool) -> ReplicaChanged:
-        where = int(server.service), int(server.station)
-        return ReplicaChanged(self.now_s, name, *where, wanted, up, int(server.serves))
-
-    def held(self, name: str) -> int:
-        """Requests that sites have sent to a replica and wait for."""
-        return seen_of(self.queues.run, [self.queues.replicas[name]])[name].held
-
-    def fail_node(self, node: int) -> None:
-        """Replicas there break; what they had, its sites send elsewhere."""
-        self._change()
-        self.queues.fail_node(node)
-
-    def repair_node(self, node: int) -> None:
-        """Its replicas start again."""
-        self._change()
-        self.queues.repair_node(node)
-
-    def fail_workers(self, node: str) -> None:
-        """Streams' workers there fail; what they had, its sites send elsewhere."""
-        self._change()
-        for name in self.queues.workers_on(node):
-            self.queues.fail_worker(name)
