@@ -51,7 +51,8 @@ from edgewise.workloads.queries import split_queries
 from edgewise.workloads.services import simulated_services
 
 QUERY_S = 10.0  # a query of a split model has so long
-OF_LIMIT, START_S = 0.95, 3.0  # a job that runs for longer than it said is ended, its start included
+OF_LIMIT = 0.95  # a job that runs for longer than it said is ended, its start included
+START_S, POD_START_S = 3.0, 20.0  # of a process, and of a pod
 LATER_S = 60.0
 
 
@@ -97,9 +98,10 @@ def bring(
     """
     store, scenario = store_of(state), load_scenario(state / SCENARIO)
     clients = at_sites(store, [site.name for site in scenario.topology.sites])
-    python = sys.executable if store.get(BACKEND, THIS_MACHINE) == THIS_MACHINE else "python3"  # of its image
+    here = store.get(BACKEND, THIS_MACHINE) == THIS_MACHINE
+    jobs = (sys.executable, START_S) if here else ("python3", POD_START_S)  # that of the image
     controller, running = operator(store), store.processes()
-    bringing = _Bringing(scenario, clients, controller, seed, later_s, say, python)
+    bringing = _Bringing(scenario, clients, controller, seed, later_s, say, jobs)
     store.close()
     found, machine = measured("load", running, [*clients, bringing.controller], bringing.all())
     found.busy, found.waited = machine.busy, machine.waited
@@ -114,7 +116,7 @@ class _Bringing:
         gateways: a client for each site.
         controller: a client of it.
         later_s, say: see `bring`.
-        python: runs what jobs do.
+        jobs: the interpreter that they run, and how long their start may take.
     """
 
     def __init__(
@@ -125,9 +127,9 @@ class _Bringing:
         seed: int,
         later_s: float,
         say: Callable[[str], None],
-        python: str,
+        jobs: tuple[str, float],
     ) -> None:
-        self._later_s, self._say, self._python = later_s, say, python
+        self._later_s, self._say, self._run_jobs = later_s, say, jobs
         self.scenario, self._gateways, self.controller, self.seed = scenario, gateways, controller, seed
         self.found, self._began_s, self._began = Brought(seed), 0.0, 0.0
         self._unprepared, self._prepared = 1 + len(scenario.holds), asyncio.Event()
@@ -255,7 +257,7 @@ class _Bringing:
         async def one(job: DeferrableJob) -> int:
             await self._until(job.submitted_s)
             wish = {
-                "key": uuid4().hex, "command": program(job.duration_s, self._python), "folder": "/",
+                "key": uuid4().hex, "command": program(job.duration_s, *self._run_jobs), "folder": "/",
                 "cores": job.resources.cpu_cores, "memory_bytes": job.resources.memory_bytes,
                 "duration_s": job.duration_s, "earliest_s": self._began + job.earliest_s,
                 "latest_s": self._began + job.latest_s, "priority": job.priority,
@@ -313,7 +315,12 @@ while left_s > 0.0:
 """
 
 
-def program(limit_s: float, python: str) -> list[str]:
-    """A command that runs for nearly so long, time in suspension left out."""
-    run_s = min(OF_LIMIT * limit_s, max(limit_s - START_S, limit_s / 2.0))
+def program(limit_s: float, python: str, start_s: float) -> list[str]:
+    """A command that runs for nearly so long, time in suspension left out.
+
+    Args:
+        python: the interpreter.
+        start_s: what a start may take.
+    """
+    run_s = min(OF_LIMIT * limit_s, max(limit_s - start_s, limit_s / 2.0))
     return [python, "-I", "-S", "-c", COUNTING.format(run_s)]
