@@ -53,6 +53,16 @@ class PlayedBackend:
     def tasks(self) -> None:
         """They are processes of this machine."""
 
+    @property
+    def stays(self) -> bool:
+        return False
+
+    def keep(self, store: Any) -> None:
+        pass
+
+    def leave(self, store: Any) -> None:
+        pass
+
     def counted(self) -> tuple[()]:
         """It asks nobody."""
         return ()

@@ -52,6 +52,16 @@ class PlayedBackend:
     def tasks(self):
         """They are processes of this machine."""
 
+    @property
+    def stays(self):
+        return False
+
+    def keep(self, store):
+        pass
+
+    def leave(self, store):
+        pass
+
     def counted(self):
         """It asks nobody."""
         return ()

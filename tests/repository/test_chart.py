@@ -76,8 +76,8 @@ def test_the_plain_manifests_are_what_the_chart_renders(rendered):
         (("gateways=0",), "at '/gateways': minimum"),
         (("pullPolicy=Sometimes",), "at '/pullPolicy'"),
         (("policies.dispach=closest",), "dispach"),
-        (("state.size=much",), "at '/state/size'"),
-        (("disruptionBudget.maxUnavailable=2",), "at '/disruptionBudget/maxUnavailable'"),
+        (("controllers=0",), "at '/controllers': minimum"),
+        (("gatewayProcesses=0",), "at '/gatewayProcesses': minimum"),
         (("tokn.existingSecret=a",), "additional properties 'tokn' not allowed"),
     ],
 )
@@ -97,14 +97,13 @@ def test_every_value_has_a_schema_and_every_schema_a_value():
 
 VARIANTS = {
     "as it is": (),
-    "with a volume": ("state.persistent=true", "state.storageClassName=fast"),
-    "with a volume of others": ("state.persistent=true", "state.existingClaim=mine"),
     "open": ("token.existingSecret=", "open=true"),
-    "bare": ("priorityClasses.create=false", "disruptionBudget.create=false", "networkPolicies.create=false"),
-    "of three sites": ("gateways=3", "service.type=NodePort", "policies.dispatch=closest"),
+    "bare": ("priorityClasses.create=false", "networkPolicies.create=false"),
+    "of three sites": ("gateways=3", "gatewayProcesses=2", "service.type=NodePort"),
     "by name": (
-        "nodeSelector.zone=a", "tolerations[0].operator=Exists", "imagePullSecrets[0].name=pull",
-        "networkPolicies.clients[0].podSelector.matchLabels.app=camera", "test.task=score",
+        "policies.dispatch=closest", "nodeSelector.zone=a", "tolerations[0].operator=Exists",
+        "test.task=score", "imagePullSecrets[0].name=pull",
+        "networkPolicies.clients[0].podSelector.matchLabels.app=camera",
     ),
 }  # fmt: skip
 
@@ -182,21 +181,18 @@ def test_every_pod_keeps_to_pod_security_restricted(objects):
             assert rights["readOnlyRootFilesystem"] and not rights["allowPrivilegeEscalation"]
             assert rights["capabilities"] == {"drop": ["ALL"]}
         kinds = {kind for volume in spec["volumes"] for kind in volume} - {"name"}
-        assert kinds <= {"configMap", "emptyDir", "secret", "persistentVolumeClaim"}
+        assert kinds <= {"configMap", "emptyDir", "secret"}
 
 
 def test_what_pods_name_is_there(objects):
-    """Service account, ConfigMap, claim and priority are made by the chart or named in its values."""
-    made = {(each["kind"], each["metadata"]["name"]) for each in objects[1]} | {
-        ("PersistentVolumeClaim", "mine"), ("Secret", "edgewise-clients"),
-    }  # fmt: skip
+    """Service account, ConfigMap and priority are made by the chart or named in its values."""
+    made = {(each["kind"], each["metadata"]["name"]) for each in objects[1]}
+    made |= {("Secret", "edgewise-clients")}
     (spec,) = [each for each in specs(objects[1]) if "serviceAccountName" in each]
     wanted = {("ServiceAccount", spec["serviceAccountName"])}
     if "priorityClassName" in spec:
         wanted.add(("PriorityClass", spec["priorityClassName"]))
     for volume in spec["volumes"]:
-        if "persistentVolumeClaim" in volume:
-            wanted.add(("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]))
         if "configMap" in volume:
             wanted.add(("ConfigMap", volume["configMap"]["name"]))
         if "secret" in volume:

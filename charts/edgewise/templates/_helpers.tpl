@@ -15,7 +15,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
-{{/* The pod of controller and gateways. */}}
+{{/* The controller's pod. */}}
 {{- define "edgewise.selector" -}}
 app.kubernetes.io/name: edgewise
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -39,8 +39,10 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{- define "edgewise.claim" -}}
-{{ .Values.state.existingClaim | default (printf "%s-state" (include "edgewise.name" .)) }}
+{{/* Gateways, which the controller makes: pods of its own name for them. */}}
+{{- define "edgewise.gateways" -}}
+app.kubernetes.io/component: gateway
+edgewise/owner: {{ include "edgewise.name" . }}
 {{- end }}
 
 {{- define "edgewise.modelsPort" -}}

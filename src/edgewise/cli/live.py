@@ -101,7 +101,7 @@ def up(
     owner: Annotated[
         str | None,
         typer.Option(
-            help="deployment/NAME or pod/NAME of the namespace, with which goes what is made there."
+            help="deployment/NAME there, whose system it is: gateways are pods, too, and all stays."
         ),
     ] = None,
     priority: Annotated[str | None, typer.Option("--priority-class", help="Of workers, there.")] = None,
@@ -282,6 +282,7 @@ def on_cluster(
     system.check(where, scenario.topology)
     if pods["--owner"] is not None:
         where = replace(where, owner=system.owner_of(where.client(), pods["--owner"]))
+        system.lead(where, port, lambda: out.print("another controller leads; waiting for its lease"))
     return system.settings_of(where, folder, port)
 
 

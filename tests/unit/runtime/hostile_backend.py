@@ -95,6 +95,16 @@ class HostileBackend:
     def tasks(self):
         return None
 
+    @property
+    def stays(self):
+        return False
+
+    def keep(self, store):
+        pass
+
+    def leave(self, store):
+        pass
+
     def counted(self):
         return ()
 

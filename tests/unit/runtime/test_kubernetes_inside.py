@@ -107,8 +107,8 @@ def test_an_owner_is_found_by_its_name():
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("edgewise", "write deployment/NAME or pod/NAME"), ("job/edgewise", "write deployment/NAME"),
-     ("pod/", "write deployment/NAME"), ("pod/edgewise", "pod/edgewise: not found")],
+    [("edgewise", "write deployment/NAME"), ("job/edgewise", "write deployment/NAME"),
+     ("deployment/", "write deployment/NAME"), ("deployment/other", "deployment/other: not found")],
 )  # fmt: skip
 def test_an_owner_that_cannot_be_found_is_said(name, words):
     with pytest.raises(RunError, match=words):
@@ -145,7 +145,7 @@ def test_what_a_killed_system_has_left_is_removed_and_tasks_wait_for_nobody(tmp_
     monkeypatch.setattr(system.OnCluster, "client", lambda _: client)
     clear(store)
     assert client.asked == [(Deployment, {"edgewise/system": "ab", "app.kubernetes.io/component": "task"})]
-    assert [name for _, name in client.deleted] == ["pipeline-1-source-0a", where.budget, where.secret]
+    assert [name for _, name in client.deleted] == ["pipeline-1-source-0a", *where.budgets, where.secret]
     store.close()
 
 

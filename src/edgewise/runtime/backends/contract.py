@@ -8,7 +8,7 @@ from edgewise.model.topology import Resources
 from edgewise.runtime.backends.jobs import JobBackend
 from edgewise.runtime.backends.lifecycle import Backend
 from edgewise.runtime.backends.tasks import TaskBackend
-from edgewise.runtime.store import Process
+from edgewise.runtime.store import Process, Store
 from edgewise.runtime.store.jobs import JobTable
 
 
@@ -79,6 +79,19 @@ class ServingBackend(Backend[Process], Protocol):
 
     def tasks(self) -> TaskBackend | None:
         """Who runs tasks of pipelines, for the controller; None where the controller's machine does."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether what runs goes on when its controller is told to end, for the next one."""
+
+    def keep(self, store: Store) -> None:
+        """Keep what is wanted and runs where the next controller finds it, if that has another disk.
+
+        It is asked every now and then, and waits for nobody.
+        """
+
+    def leave(self, store: Store) -> None:
+        """Do so for the last time, where what runs goes on; nothing is asked for afterwards."""
 
     def counted(self) -> Sequence[Counted]:
         """What it costs whom it asks; empty where it asks nobody."""

@@ -15,7 +15,7 @@ from edgewise.errors import RunError
 from edgewise.runtime.backends.contract import Answering, NodeSeen
 from edgewise.runtime.process.machine import Program, ThisMachine, handle_of
 from edgewise.runtime.process.places import log_file
-from edgewise.runtime.store import Process
+from edgewise.runtime.store import Process, Store
 from edgewise.runtime.store.jobs import JobTable
 
 
@@ -63,6 +63,17 @@ class LocalBackend:
 
     def tasks(self) -> None:
         """See `ServingBackend`: they are processes of the controller."""
+
+    @property
+    def stays(self) -> bool:
+        """See `ServingBackend`: a machine's system ends when it is told to."""
+        return False
+
+    def keep(self, store: Store) -> None:
+        """See `ServingBackend`: it is in the folder."""
+
+    def leave(self, store: Store) -> None:
+        """See `ServingBackend`."""
 
     def counted(self) -> tuple[()]:
         """See `ServingBackend`."""

@@ -15,6 +15,7 @@ from edgewise.runtime.store import Process, Store
 
 BACKEND, THIS_MACHINE = "backend", "local"  # a setting of the store, and what it is where nothing was said
 KUBERNETES, CLUSTER = "kubernetes", "kubernetes"  # another; the setting that says where
+SUPERSEDED = 75  # exit status of a controller whose system another one has taken over
 Fork = Callable[[Process], int]
 Make = Callable[[Path, Fork | None], ServingBackend]
 
@@ -58,11 +59,16 @@ def choose(store: Store, name: str, cluster: Mapping[str, Any] | None = None) ->
         raise RunError("--on: cannot change while the system runs; edgewise down, then up")
     store.put(BACKEND, name)
     if cluster is not None:
-        if not store.ended() and store.get(CLUSTER) != cluster:
+        if not store.ended() and _which(store.get(CLUSTER)) != _which(cluster):
             raise RunError(
                 "--on kubernetes: where cannot change while the system runs; edgewise down, then up"
             )
         store.put(CLUSTER, dict(cluster))
+
+
+def _which(cluster: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What of a place cannot change while a system is there; its image may, for instance."""
+    return {} if cluster is None else {name: cluster[name] for name in ("namespace", "system", "owner")}
 
 
 def backend_of(store: Store) -> ServingBackend:

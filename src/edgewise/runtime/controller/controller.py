@@ -86,7 +86,7 @@ class Controller:
         self.upkeep = Upkeep(store, self.jobs)
         self.here = {each.decision: each for each in (self.replicas, self.pipelines, self.jobs)}
         self.switching = Switching(store, self.replicas, self.here, self._answer)
-        self.ending = asyncio.Event()
+        self.ending, self.leaving = asyncio.Event(), asyncio.Event()
         self._down: list[str] = []  # nodes
         self.health = Health(
             self.processes.kill,
@@ -152,7 +152,8 @@ class Controller:
 
     def _at_free_port(self, process: Process) -> Process:
         """A process whose port another program has got; gateways follow it, but clients of theirs cannot."""
-        if (process.kind == "gateway" and process.share[1] == 1) or (why := taken(process.port)) is None:
+        fixed = process.is_pod or (process.kind == "gateway" and process.share[1] == 1)
+        if fixed or (why := taken(process.port)) is None:
             return process
         moved = replace(process, port=free_port())
         log.warning("port", extra={"who": process.name, "port": process.port, "why": why, "now": moved.port})
@@ -175,14 +176,20 @@ class Controller:
             Pass("replicas", 0.25, "gateways are asked what they hold and count", self.replicas.go_on),
             Pass("pipelines", 0.25, "tasks report frames; a decision is due at a time", self.pipelines.go_on),
             Pass("health", CHECK_S, "who hangs says nothing", self.check),
+            Pass(
+                "keeping", 0.5, "other programs write what is wanted", lambda: self.backend.keep(self.store)
+            ),
             Pass("upkeep", 5.0, "what grows says nothing", self.upkeep.go_on),
             Pass("copies", COPY_S, "a copy is as old as its period", self.copy, share=0.01),
         )
         return {each.name: each for each in made}
 
     async def keep(self) -> None:
-        """Go on until everything that is to end has ended."""
-        await reconcile(list(self.passes().values()), lambda: self.ending.is_set() and self._alone())
+        """Go on until everything that is to end has ended, or another controller is to go on."""
+        await reconcile(list(self.passes().values()), self._over)
+
+    def _over(self) -> bool:
+        return self.leaving.is_set() or (self.ending.is_set() and self._alone())
 
     def look(self) -> None:
         """Reconcile, and write down what policies failed at."""
@@ -311,8 +318,11 @@ async def _run(controller: Controller) -> None:
     where = Listen(port=port, token=token, operators=(token,))
     listening = await listen(controller.handle, where)
     controller.switching.resume()
-    when_told(controller.ending.set)
+    when_told(controller.leaving.set if controller.backend.stays else controller.ending.set)
     await controller.keep()
+    if not controller.ending.is_set():
+        controller.backend.leave(store)
+        return await listening.close(0.0)
     await controller.jobs.end()
     controller.pipelines.close()
     if controller.ending.is_set():

@@ -78,11 +78,15 @@ class Known:
         ]
 
     def _sharing(self, front: Process, processes: int) -> list[Process]:
-        """The processes of a gateway: of several each has a private port, and all share its own."""
-        if processes == 1:
+        """The processes of a gateway: of several each has a private port, and all share its own.
+
+        One that is a pod has both, too: its successor answers at the same port beside it.
+        """
+        if processes == 1 and not front.is_pod:
             return [front]
         shared = {"port": front.port} | {name: front.settings[name] for name in SHARED}
-        host = front.settings["host"] if "space" in front.settings else LOCALHOST
+        elsewhere = front.is_pod or "space" in front.settings
+        host = front.settings["host"] if elsewhere else LOCALHOST
         settings = front.settings | {"host": host, "grpc_port": None, "tls": None, "shared": shared}
         return [
             Process(name, "gateway", self._private_port(name), settings | {"share": (number, processes)})
@@ -93,7 +97,7 @@ class Known:
     def _private_port(self, name: str) -> int:
         """The port that a process had for itself, or a free one."""
         before = self.rows[name].process if name in self.rows else None
-        return before.port if before is not None and before.share[1] > 1 else free_port()
+        return before.port if before is not None and "share" in before.settings else free_port()
 
     def _gateway(self, number: int, site: str, where: Listen, settings: Mapping[str, Any]) -> Process:
         name = f"gateway-{number}"

@@ -30,8 +30,7 @@ from edgewise.runtime import clock
 from edgewise.runtime.apart import load
 from edgewise.runtime.backends.contract import NodeSeen
 from edgewise.runtime.controller.graphs import with_servers
-from edgewise.runtime.controller.rolling import SCENARIO
-from edgewise.runtime.store import SHADOWS, Running, Store
+from edgewise.runtime.store import SCENARIO, SHADOWS, Running, Store
 from edgewise.runtime.watch.faults import Faults
 from edgewise.runtime.watch.logs import SaidOnce
 

@@ -25,7 +25,7 @@ from typing import IO, Any
 
 from edgewise.errors import EdgewiseError, RunError
 from edgewise.runtime import clock, disk
-from edgewise.runtime.backends.system import backend_of, left_running, maker
+from edgewise.runtime.backends.system import SUPERSEDED, backend_of, left_running, maker
 from edgewise.runtime.controller import controller
 from edgewise.runtime.controller.plan import DATABASE
 from edgewise.runtime.process import entry
@@ -156,6 +156,8 @@ class Nursery:
                     return
                 if number == self._controller:
                     self._controller = None
+                    if os.waitstatus_to_exitcode(status) == SUPERSEDED:
+                        raise RunError(f"state {self.folder}: another controller has taken the system over")
                     self._told |= status == 0  # it ended everything: `edgewise down`
 
 

@@ -28,7 +28,6 @@ from edgewise.runtime.controller.known import Known
 from edgewise.runtime.controller.models import model_file
 from edgewise.runtime.controller.planned_replicas import held, replicas
 from edgewise.runtime.controller.rolling import (
-    SCENARIO as SCENARIO,
     ScenarioChange,
     begin_change,
     beside,
@@ -42,6 +41,7 @@ from edgewise.runtime.process.serving import Listen
 from edgewise.runtime.store import (
     DATABASE as DATABASE,
     POLICIES,
+    SCENARIO as SCENARIO,
     Store,
     from_fields,
     tls_files,
@@ -177,7 +177,7 @@ def prepare(
     kinds = {
         name: _settings(variant, model_file(variant, models, folder), emulation)
         | {"otlp": otlp, "cut": cut.get(name)}
-        | ({"needs": asdict(variant.resources)} if cluster is not None else {})
+        | ({"needs": asdict(variant.resources), "image": cluster["image"]} if cluster is not None else {})
         for name in dict.fromkeys(world.variant_names)
         if (variant := scenario.catalog.variant(name))
     }
@@ -188,6 +188,10 @@ def prepare(
         "scenario": digest, "telemetry_period_s": scenario.telemetry.period_s, "otlp": otlp,
         "host": where.host, "names": where.names, "open": where.open, "tls": _copy_tls(where, folder),
     }  # fmt: skip
+    if cluster is not None and cluster["owner"] is not None:
+        if where.pair:
+            raise ScenarioError("--tls-cert: gateways that are pods have none yet; leave it or --owner out")
+        settings |= {"pod": True, "image": cluster["image"]}
     sites = [world.site_names[g % len(world.site_names)] for g in range(count)]
     if given is None:
         wanted_policies |= _kept(store, wanted_policies, systems)

@@ -3,8 +3,8 @@
 What is new is started first. Then each worker whose settings change gets a successor beside it, at another
 port: it loads its network and runs it once; when it is ready all gateways move to it, and the former one
 drains and ends. A gateway keeps its port: its successor shows at another one that it can begin, and takes
-its place when the former one has ended. What cannot become ready ends the change, and all of it is undone.
-Last, what is no longer wanted ends.
+its place when the former one has ended; one that is a pod has its successor beside it, as workers have. What
+cannot become ready ends the change, and all of it is undone. Last, what is no longer wanted ends.
 
 What `edgewise up` asks of a running system is in the store, with what was wanted before, so that whoever runs
 the controller can undo it:
@@ -31,11 +31,10 @@ from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.process.lifecycle import Lifecycle
 from edgewise.runtime.process.places import place_file
 from edgewise.runtime.states import DONE, FAILED
-from edgewise.runtime.store import POLICIES, Process, Running, Store, from_fields
+from edgewise.runtime.store import LATEST_CHANGE, POLICIES, SCENARIO, Process, Running, Store, from_fields
 from edgewise.runtime.store.database import StoreError
 from edgewise.runtime.watch.logs import said_last
 
-SCENARIO = "scenario.yaml"
 UNDER_WAY, UNDOING = "under way", "undoing"
 KEPT = (POLICIES, "services")
 
@@ -72,13 +71,13 @@ class ScenarioChange:
 
 def read_change(store: Store) -> ScenarioChange | None:
     """The latest change, None before the first."""
-    found = store.get("change")
+    found = store.get(LATEST_CHANGE)
     return None if found is None else ScenarioChange(**found)
 
 
 def write_change(store: Store, change: ScenarioChange) -> None:
     """Keep what has become of a change."""
-    store.put("change", asdict(change))
+    store.put(LATEST_CHANGE, asdict(change))
 
 
 def difference_of(store: Store) -> list[Deed]:
@@ -140,9 +139,9 @@ def write_scenario(store: Store, text: str) -> None:
 
 
 def beside(process: Process, rows: Mapping[str, Running]) -> Process:
-    """A worker or replica that takes the place of one that runs starts beside it, at another port."""
+    """A process that takes the place of one that runs starts beside it, at another port, where it can."""
     old = rows.get(process.name)
-    if old is None or old.handle is None or process.kind == "gateway":
+    if old is None or old.handle is None or (process.kind == "gateway" and not process.is_pod):
         return process
     same = replace(process, port=old.process.port)
     return same if same.digest == old.process.digest else replace(process, port=free_port())
@@ -283,6 +282,8 @@ class Rolling:
         if found is None:
             return
         process, handle = found
+        if process.is_pod:  # what clients ask has an address of its own: both answer for a while
+            return await self._replace(name)
         if handle is not None:  # tried by a controller that ended in between
             self.processes.kill(handle)
         trial = replace(process, port=free_port(), settings=process.settings | {"trial": True})

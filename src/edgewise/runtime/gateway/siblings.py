@@ -19,14 +19,14 @@ from urllib.parse import quote
 
 from prometheus_client import Counter
 
-from edgewise.runtime import http
+from edgewise.runtime import clock, http
 from edgewise.runtime.gateway.forwarding import DROPPED, LONGEST_S
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.needs import HEADERS
 from edgewise.runtime.protocol.messages import STREAM
 from edgewise.runtime.store import Process, sibling_name
 
-PASSED_ON = "edgewise-passed-on"  # when a request came, and from whom: only who shows our token may say so
+PASSED_ON = "edgewise-passed-on"  # how long ago a request came, and from whom: who shows our token says so
 OWN = (
     *DROPPED,
     "authorization",
@@ -99,7 +99,7 @@ class Siblings:
             if said is None or not hmac.compare_digest(shown, expected):
                 return guarded(request)
             came, _, request.client = said.partition(" ")
-            request.received_s = min(request.received_s, float(came))  # one clock on one machine
+            request.received_s -= max(float(came), 0.0)  # their clocks may be those of two machines
             return self._local(request)
 
         return handle
@@ -127,7 +127,7 @@ class Siblings:
         if (client := self._clients.get(owner)) is None:
             return self._away("is not known yet")
         headers = {name: value for name, value in request.headers.items() if name not in OWN}
-        headers[PASSED_ON] = f"{request.received_s!r} {request.client}"
+        headers[PASSED_ON] = f"{clock.monotonic_s() - request.received_s!r} {request.client}"
         path = "".join(f"/{quote(part, safe='')}" for part in request.parts)
         self._passed.inc()
         try:

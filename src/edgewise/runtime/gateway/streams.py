@@ -269,6 +269,8 @@ class LiveStreams:
         """Take over the book's streams under their numbers, with new leases; returns how many."""
         session, kept = self.session, self.book.kept()
         for opened in kept:
+            if opened.id in session.served:
+                continue
             try:
                 stream = needs.to_stream(opened.needs, opened.id, session.world, session.clock())
             except ProtocolError as error:  # the scenario changed

@@ -29,7 +29,6 @@ from edgewise.runtime import clock, disk, http
 from edgewise.runtime.apart import load
 from edgewise.runtime.controller import jobs
 from edgewise.runtime.controller.graphs import with_servers
-from edgewise.runtime.controller.plan import DATABASE, SCENARIO
 from edgewise.runtime.gateway import split
 from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.forwarding import Ways
@@ -43,7 +42,7 @@ from edgewise.runtime.process.compiling import try_out_here
 from edgewise.runtime.process.places import place_file
 from edgewise.runtime.process.serving import Listen, run, run_gateway, run_trial, run_worker
 from edgewise.runtime.process.working import worker_of
-from edgewise.runtime.store import SHADOWS, Process, Store, from_fields, tls_files
+from edgewise.runtime.store import DATABASE, SCENARIO, SHADOWS, Process, Store, from_fields, tls_files
 from edgewise.runtime.store.steady import SteadyStore
 from edgewise.runtime.testbeds.spaces import enter
 from edgewise.runtime.watch.collector import tracing_to
@@ -103,9 +102,18 @@ def main(folder: Path, process: Process) -> None:
         run(run_worker(worker_of(process), where))
         place.close()
         return
-    tell_once(log.warning)
-    run(_gateway(folder, process, SteadyStore(folder / DATABASE, QUERY_WAIT_S)))
+    be_gateway(folder, process, SteadyStore)
     place.close()
+
+
+def be_gateway(folder: Path, process: Process, kind: type[SteadyStore]) -> None:
+    """Be a gateway until told to end.
+
+    Args:
+        kind: of its store, in the folder.
+    """
+    tell_once(log.warning)
+    run(_gateway(folder, process, kind(folder / DATABASE, QUERY_WAIT_S)))
 
 
 def take_place(folder: Path, port: int) -> IO[str]:
@@ -182,7 +190,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         for group in gateway.splits:
             group.hand(group.begun(shadow), watches=True)
     siblings, front = None, None
-    if process.share[1] > 1:
+    if "share" in settings:
         siblings = Siblings(gateway, with_admin(gateway), process, token)
         siblings.follow(running.process for running in store.processes("gateway"))
         front = replace(_listen(folder, process.front, store, scenario.live.bodies_bytes), shared=True)
@@ -215,7 +223,7 @@ class Following:
         siblings: Siblings | None = None,
     ) -> None:
         self.gateway, self.store, self._places, self._siblings = gateway, store, places, siblings
-        self._writing = Writing(gateway, store)
+        self._writing, self._adopted = Writing(gateway, store), store.adopted()
         self._going_on = SaidOnce(log, "store")
 
     async def keep(self, period_s: float = 0.25) -> None:
@@ -232,6 +240,9 @@ class Following:
             self._writing.step()
 
     def _follow(self) -> None:
+        if (adopted := self.store.adopted()) != self._adopted:
+            self._adopted = adopted
+            self.gateway.streams.restore()
         if self._siblings is not None:
             self._siblings.follow(running.process for running in self.store.processes("gateway"))
         names, elsewhere = self.gateway.session.world.worker_names, self.gateway.book.moves()

@@ -1,4 +1,7 @@
-"""A process in a pod: what it is to be stands in its environment, its files are fetched by SHA-256."""
+"""A process in a pod: what it is to be stands in its environment, its files are fetched by SHA-256.
+
+A gateway has a copy of what the controller keeps, see `handing`.
+"""
 
 import hashlib
 import json
@@ -18,7 +21,8 @@ from edgewise.runtime.watch.logs import log_json
 
 PROCESS, MODELS_URL = "EDGEWISE_PROCESS", "EDGEWISE_MODELS"  # of the environment
 TOKENS, MODELS_FOLDER = "/etc/edgewise/tokens", "/var/lib/edgewise/models"
-TASK = "task"  # the kind of a process that is a task of a pipeline; others are workers and replicas
+TASK = "task"  # the kind of a process that is a task of a pipeline; others are gateways, workers and replicas
+STATE_FOLDER = "/state"  # of a gateway
 PAUSE_S, PATIENCE_S = 0.5, 240.0  # who has the models may come later
 ASK_S, CHUNK_BYTES = 60.0, 2**20
 
@@ -29,8 +33,9 @@ def main(
     environment: Mapping[str, str] = os.environ,
     tokens: Path = Path(TOKENS),
     models: Path = Path(MODELS_FOLDER),
+    state: Path = Path(STATE_FOLDER),
 ) -> None:
-    """Be the worker, or the task of a pipeline, that the environment names, until told to end.
+    """Be the process that the environment names, until told to end.
 
     Raises:
         RunError: the environment names none, or a file of it cannot be had.
@@ -38,6 +43,8 @@ def main(
     process, url = _told(environment)
     parts = _token(tokens, "parts")
     log_json()
+    if process.kind == "gateway":
+        return _be_gateway(process, url, parts, state)
     process = replace(process, settings=process.settings | brought(process.settings, url, models, parts))
     if process.kind == TASK:
         from edgewise.runtime.pipelines.task import in_pod
@@ -52,6 +59,21 @@ def main(
 
 def _token(tokens: Path, name: str) -> str:
     return (tokens / name).read_text(encoding="utf-8").strip()
+
+
+def _be_gateway(process: Process, url: str, token: str, state: Path) -> None:
+    from edgewise.runtime.process.entry import be_gateway
+    from edgewise.runtime.process.handing import Handing
+    from edgewise.runtime.store.handed import CopiedStore
+
+    handing = Handing(url, token, process.name, state)
+    handing.begin(PATIENCE_S)
+    handing.keep()
+    cut = enumerate(process.settings["splits"].items())
+    splits = {name: str(_cut(files, url, state / f"split-{k}", token)) for k, (name, files) in cut}
+    process = replace(process, settings=process.settings | {"splits": splits})
+    be_gateway(state, process, CopiedStore)
+    handing.close()
 
 
 def make_folder(folder: Path) -> None:
@@ -94,10 +116,16 @@ def brought(settings: Mapping[str, Any], url: str, models: Path, token: str) -> 
     if not settings["split"]:
         sha256 = settings["file"]
         return {"file": str(fetched(url, sha256, models / f"{sha256}.onnx", token))}
-    folder = disk.make_inside(models / "split")
-    for name, sha256 in settings["split"].items():
-        fetched(url, sha256, folder / name, token)
+    folder = _cut(settings["split"], url, models / "split", token)
     return {"file": str(folder / settings["file"]), "split": str(folder)}
+
+
+def _cut(files: Mapping[str, str], url: str, folder: Path, token: str) -> Path:
+    """The folder of a network that is cut, with its files, which are given by SHA-256."""
+    disk.make_inside(folder)
+    for name, sha256 in files.items():
+        fetched(url, sha256, folder / name, token)
+    return folder
 
 
 def fetched(url: str, sha256: str, file: Path, token: str, patience_s: float = PATIENCE_S) -> Path:

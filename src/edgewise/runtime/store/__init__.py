@@ -4,6 +4,7 @@
     store       the state of a system: settings, who decides, processes that are wanted and run
     steady      the same for a process that must go on when the file is full, read-only or damaged
     copies      the last good copy of the file: kept, checked, put in its place
+    handed      the copy of a gateway on another machine, and what it hands in
 
 Parts of the store with a subject of their own, each a `StorePart`:
 
@@ -23,15 +24,31 @@ from edgewise.runtime.store.steady import SteadyStore
 from edgewise.runtime.store.store import (
     DATABASE,
     ENDED,
+    LATEST_CHANGE,
     OPERATIONS,
     POLICIES,
     RUN,
+    SCENARIO,
     SHADOWS,
     Store,
     tls_files,
 )
 
 __all__ = [
-    "DATABASE", "ENDED", "OPERATIONS", "POLICIES", "RUN", "SHADOWS", "Process", "Running", "SteadyStore",
-    "Store", "StoreError", "from_fields", "sibling_name", "tls_files",
+    "DATABASE",
+    "ENDED",
+    "LATEST_CHANGE",
+    "OPERATIONS",
+    "POLICIES",
+    "RUN",
+    "SCENARIO",
+    "SHADOWS",
+    "Process",
+    "Running",
+    "SteadyStore",
+    "Store",
+    "StoreError",
+    "from_fields",
+    "sibling_name",
+    "tls_files",
 ]  # fmt: skip

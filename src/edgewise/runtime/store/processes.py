@@ -44,9 +44,14 @@ class Process:
         return int(number), int(count)
 
     @property
+    def is_pod(self) -> bool:
+        """Whether it is a gateway that its cluster runs, with an address, and so a port, of its own."""
+        return bool(self.settings.get("pod"))
+
+    @property
     def group(self) -> str:
         """The first of the processes that share a port."""
-        return self.name.partition(".")[0] if self.share[1] > 1 else self.name
+        return self.name.partition(".")[0] if "share" in self.settings else self.name
 
     @property
     def front(self) -> "Process":

@@ -128,6 +128,10 @@ class SteadyStore(Store):
         self._rows = [_at(row, url) if row.handle == handle else row for row in self._rows]
         super().answers_at(handle, url)
 
+    def adopted(self) -> int:
+        """How many streams came to be this process's after it began; none where all share one file."""
+        return 0
+
     def read_or(self, read: Callable[[], T], otherwise: T) -> T:
         """What can be read, by whomever, else something."""
         try:

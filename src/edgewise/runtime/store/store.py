@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from edgewise.runtime import clock
 from edgewise.runtime.store.copies import open_copy
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from edgewise.runtime.store.jobs import JobTable
     from edgewise.runtime.store.pipelines import PipelineTable
 
-DATABASE = "state.sqlite"  # in the folder of a live system
+DATABASE, SCENARIO = "state.sqlite", "scenario.yaml"  # in the folder of a live system
 MOST_CHANGES = 1000  # of nodes, that are kept
 # Settings. By decision the name of who decides, and of who watches; switches of them that are under way.
 POLICIES, SHADOWS, OPERATIONS = "policies", "shadows", "operations"
 ENDED = "ended"  # whether the system has come to its end; false from its controller's start on
 RUN = "run"  # when the latest began and ended
+LATEST_CHANGE = "change"  # the latest of what is wanted, see `controller.rolling`
 
 
 class _Wanted(StorePart):
@@ -57,7 +58,9 @@ class Store(Database):
         records: what came and what became of it.
     """
 
-    TABLES = _Wanted, FaultTable, RecordTable, JobSchema, PipelineSchema
+    TABLES: ClassVar[tuple[type[StorePart], ...]] = (
+        _Wanted, FaultTable, RecordTable, JobSchema, PipelineSchema,
+    )  # fmt: skip
 
     def __init__(self, file: Path) -> None:
         super().__init__(file)
@@ -318,6 +321,13 @@ class Store(Database):
         """The link between two nodes fails, or is back."""
         down = [each for each in self.links_down() if set(each) != set(ends)]
         self.put("links down", down if up else [*down, list(ends)])
+
+    def handles(self) -> set[str]:
+        """Of all that was started and has not been seen to end."""
+        read = (
+            "SELECT handle FROM process UNION SELECT handle FROM successor UNION SELECT handle FROM retired"
+        )
+        return {handle for (handle,) in self.rows(read) if handle is not None}
 
     # successors: beside a process with other settings until they serve
 

@@ -8,7 +8,7 @@ killed in between, is found by its port when another takes its place, and ended,
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,8 @@ from edgewise.runtime.backends.kubernetes.seen import (
     watched_deployments,
     watched_pods,
 )
-from edgewise.runtime.store import Process
+from edgewise.runtime.process.pod import TASK
+from edgewise.runtime.store import Process, Store
 from edgewise.runtime.store.jobs import JobTable
 
 GONE, THERE, REFUSED = 404, 409, (400, 401, 403, 404, 422)  # what an API server says
@@ -44,7 +45,7 @@ log = logging.getLogger("edgewise.kubernetes")
 
 
 class KubernetesBackend:
-    """Workers as Deployments of a namespace.
+    """Workers and gateways as Deployments of a namespace.
 
     Args:
         client: of the API server, in the namespace.
@@ -71,12 +72,13 @@ class KubernetesBackend:
         self._coming: dict[str, int | None] = {}  # starts that no watch has shown yet: version, once there
         self._making: str | None = None  # the start that the API server is asked for now
         self._ending: set[tuple[str, bool]] = set()  # asked and not carried out
+        self._unknown = set[str]()
         self._deployments = watched_deployments(client, pods.system, self._settle)
         self._pods = watched_pods(client, pods.system)
         for watch in (self._deployments, self._pods):
             watch.begin(watching)
         self._errands = Errands("kubernetes") if watching else None
-        self._ask = _at_once if self._errands is None else self._errands.put
+        self.ask = _at_once if self._errands is None else self._errands.put
 
     def start(self, process: Process) -> str:
         """See `Backend`."""
@@ -90,7 +92,7 @@ class KubernetesBackend:
         handle = str(made["metadata"]["name"])
         with self._lock:
             self._coming[handle] = None
-        self._ask(lambda: self._create(process, handle, made))
+        self.ask(lambda: self._create(process, handle, made))
         return handle
 
     def alive(self, handle: str) -> bool:
@@ -110,7 +112,7 @@ class KubernetesBackend:
             if (handle, force) in self._ending:
                 return
             self._ending.add((handle, force))
-        self._ask(lambda: self._delete(handle, force))
+        self.ask(lambda: self._delete(handle, force))
 
     def look(self, process: Process, handle: str) -> Answering:
         """See `ServingBackend`: at its pod; ready once Kubernetes has seen that it is."""
@@ -141,10 +143,40 @@ class KubernetesBackend:
         """See `ServingBackend`."""
         return ()
 
-    def close(self) -> None:
-        """Ask and watch no longer; what runs goes on."""
+    @property
+    def stays(self) -> bool:
+        """See `ServingBackend`: its processes do, and nothing of their owner's."""
+        return False
+
+    def keep(self, store: Store) -> None:
+        """See `ServingBackend`."""
+
+    def leave(self, store: Store) -> None:
+        """See `ServingBackend`."""
+
+    def end_unknown(self, known: Container[str]) -> None:
+        """End starts that nobody knows: a controller was killed, or paused, before it wrote them down.
+
+        Only such as were unknown the last time, too: what is started now is written down soon. Tasks are
+        nobody's but their controller's, which ends them when it begins.
+        """
+        with self._lock:
+            coming = set(self._coming)
+        rows = {row.name for row in self._deployments.rows.values() if not row.ends and row.kind != TASK}
+        unknown = {handle for handle in rows - coming if handle not in known}
+        for handle in unknown & self._unknown:
+            log.warning("unknown start ended", extra={"handle": handle})
+            self.stop(handle, force=True)
+        self._unknown = unknown
+
+    def close(self, patience_s: float = 0.0) -> None:
+        """Ask and watch no longer; what runs goes on.
+
+        Args:
+            patience_s: for what was asked and is not done yet.
+        """
         if self._errands is not None:
-            self._errands.close()
+            self._errands.close(patience_s)
         for watch in (self._deployments, self._pods):
             watch.close()
 

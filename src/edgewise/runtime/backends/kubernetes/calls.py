@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import httpx2
 from lightkube import Client
@@ -21,6 +21,9 @@ class Calls:
         self._lock = threading.Lock()
         self.many: Counter[str] = Counter()  # by verb: GET, POST, PATCH, DELETE, watch
         self.answered_bytes: Counter[str] = Counter()
+        self.guard: Callable[[httpx2.Request], None] = lambda request: (
+            None
+        )  # raises where it may not be asked
 
     def client(self, config: SingleConfig | None, namespace: str | None) -> Client:
         """A client whose calls are counted.
@@ -61,6 +64,7 @@ class CountedTransport(httpx2.BaseTransport):
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """See `BaseTransport`."""
+        self._calls.guard(request)
         verb = WATCH if request.url.params.get("watch") == "true" else request.method
         self._calls.note(verb, calls=1)
         response = self._inner.handle_request(request)

@@ -19,15 +19,18 @@ class Errands:
 
     def __init__(self, name: str) -> None:
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._carry_out, name=name, daemon=True).start()
+        self._thread = threading.Thread(target=self._carry_out, name=name, daemon=True)
+        self._thread.start()
 
     def put(self, do: Callable[[], None]) -> None:
         """Have something done; it may be done twice, where an answer was lost."""
         self._asked.put(do)
 
-    def close(self) -> None:
-        """End once all that was asked before is done."""
+    def close(self, patience_s: float = 0.0) -> None:
+        """End once all that was asked before is done; wait so long for that."""
         self._asked.put(None)
+        if patience_s > 0.0:
+            self._thread.join(patience_s)
 
     def _carry_out(self) -> None:
         pause_s = ASK_AGAIN_S

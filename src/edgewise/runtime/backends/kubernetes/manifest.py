@@ -1,9 +1,9 @@
-"""A worker, or a task, as users of Kubernetes know it: a Deployment of one pod.
+"""A worker, gateway or task as users of Kubernetes know it: a Deployment of one pod.
 
 The pod runs `edgewise pod` as nobody, on a root that it cannot write, under Pod Security `restricted`. What
 it is to be stands in its environment, tokens in a Secret, and its model, whole or cut, comes by SHA-256 into
-a folder of its own before it answers. Kubernetes asks whether it is ready, ends what hangs, and starts anew
-what died.
+a folder of its own before it answers; a gateway has a copy of what its controller keeps. Kubernetes asks
+whether it is ready, ends what hangs, and starts anew what died.
 """
 
 import hashlib
@@ -14,16 +14,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgewise.runtime.process.pod import MODELS_FOLDER, MODELS_URL, PROCESS, TASK, TOKENS
+from edgewise.runtime.process.pod import MODELS_FOLDER, MODELS_URL, PROCESS, STATE_FOLDER, TASK, TOKENS
 from edgewise.runtime.store import Process
 
 SYSTEM, START, PORT = "edgewise/system", "edgewise/start", "edgewise/port"  # labels
+OWNER = "edgewise/owner"  # another: the Deployment whose system it is
 KIND = "app.kubernetes.io/component"  # another
+VOLUMES = ("models", MODELS_FOLDER), ("state", STATE_FOLDER)  # of all others, of gateways
 NAME = "edgewise/process"  # an annotation: labels hold fewer letters
 NAME_LETTERS = 40  # of a process's name in that of its Deployment, of 63
 PROBE_S, STARTS_WITHIN_S = 1, 300
 TASK_PATIENCE_S = 1  # of a task: it ends when it is told
-TURNED_AWAY_S = 1  # from being told to its end: gateways hear in the meantime that it goes
+TURNED_AWAY_S = {"gateway": 4}  # from being told to its end, else 1: who asks it hears in the meantime
 NOBODY = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 NO_RIGHTS = {
     "allowPrivilegeEscalation": False,
@@ -67,6 +69,9 @@ class PodPlace:
     memory_bytes: float
 
 
+OF_GATEWAYS = PodPlace(None, 0.25, 512e6)
+
+
 def start_name(process: Process, start: str) -> str:
     """Name of the Deployment of one start of a process, which no other start has."""
     plain = re.sub(r"[^a-z0-9]+", "-", process.name.lower()).strip("-")[:NAME_LETTERS].strip("-")
@@ -76,20 +81,28 @@ def start_name(process: Process, start: str) -> str:
 def by_digest(settings: Mapping[str, Any], give: Give) -> dict[str, Any]:
     """The settings of a process as its pod has them: files by SHA-256, of a network that is cut by name.
 
+    A gateway has the networks that are cut of all workers.
+
+
     Raises:
         OSError: a file cannot be read.
     """
+
+    def cut(folder: Path) -> dict[str, str]:
+        return {each.name: give(each) for each in sorted(folder.iterdir())}
+
+    if "splits" in settings:
+        return {**settings, "splits": {name: cut(Path(of)) for name, of in settings["splits"].items()}}
     if "file" not in settings:  # of a task
         return dict(settings)
     file = Path(settings["file"])
     if settings["split"] is None:
         return {**settings, "file": give(file)}
-    cut = {each.name: give(each) for each in sorted(file.parent.iterdir())}
-    return {**settings, "file": file.name, "split": cut}
+    return {**settings, "file": file.name, "split": cut(file.parent)}
 
 
 def deployment(process: Process, start: str, pods: Pods, place: PodPlace) -> dict[str, Any]:
-    """The Deployment of one start of a worker.
+    """The Deployment of one start of a worker or gateway.
 
     Args:
         process: with its files by SHA-256, see `by_digest`.
@@ -98,6 +111,7 @@ def deployment(process: Process, start: str, pods: Pods, place: PodPlace) -> dic
     labels = {
         "app.kubernetes.io/name": "edgewise", KIND: process.kind,
         SYSTEM: pods.system, START: start, PORT: str(process.port),
+        **({} if pods.owner is None else {OWNER: pods.owner["name"]}),
     }  # fmt: skip
     named = {NAME: process.name}
     return {
@@ -136,10 +150,12 @@ def _pod(process: Process, pods: Pods, place: PodPlace) -> dict[str, Any]:
         "containers": [_container(process, pods, place)],
         "volumes": [
             {"name": "tokens", "secret": _tokens(process.kind, pods.secret)},
-            {"name": "models", "emptyDir": {}},
+            {"name": VOLUMES[process.kind == "gateway"][0], "emptyDir": {}},
             {"name": "tmp", "emptyDir": {}},
         ],
     }
+    if process.kind == "gateway":
+        spec |= {"initContainers": [_folder(pods)], "topologySpreadConstraints": [_apart(pods)]}
     if pods.priority is not None:
         spec["priorityClassName"] = pods.priority
     if place.node is not None:
@@ -171,12 +187,14 @@ def _asked(process: Process) -> dict[str, Any]:
         "startupProbe": probe("/v2/health/ready", failureThreshold=STARTS_WITHIN_S),
         "readinessProbe": probe("/v2/health/ready", failureThreshold=2),
         "livenessProbe": probe("/v2/health/live", failureThreshold=10, timeoutSeconds=2),
-        "lifecycle": {"preStop": {"sleep": {"seconds": TURNED_AWAY_S}}},
+        "lifecycle": {"preStop": {"sleep": {"seconds": TURNED_AWAY_S.get(process.kind, 1)}}},
     }
 
 
 def _container(process: Process, pods: Pods, place: PodPlace) -> dict[str, Any]:
     told = asdict(replace(process, cores=(), address=None))
+    volume, folder = VOLUMES[process.kind == "gateway"]
+    part = {"subPath": "state"} if process.kind == "gateway" else {}
     return {
         "name": process.kind,
         "image": pods.image,
@@ -186,7 +204,7 @@ def _container(process: Process, pods: Pods, place: PodPlace) -> dict[str, Any]:
             {"name": PROCESS, "value": json.dumps(told, sort_keys=True)},
             {"name": MODELS_URL, "value": pods.models},
         ],
-        "ports": [{"containerPort": process.port}],
+        "ports": _ports(process),
         "resources": {
             "requests": requests(place.cpu_cores, place.memory_bytes)
         },  # a limit would kill who takes more than its variant says
@@ -194,21 +212,67 @@ def _container(process: Process, pods: Pods, place: PodPlace) -> dict[str, Any]:
         "securityContext": NO_RIGHTS,
         "volumeMounts": [
             {"name": "tokens", "mountPath": TOKENS, "readOnly": True},
-            {"name": "models", "mountPath": MODELS_FOLDER},
+            {"name": volume, "mountPath": folder, **part},
             {"name": "tmp", "mountPath": "/tmp"},
         ],
     }
 
 
-def budget(name: str, namespace: str, system: str, owner: Mapping[str, str] | None = None) -> dict[str, Any]:
+def _ports(process: Process) -> list[dict[str, Any]]:
+    """Ports of a container; that of a gateway for clients has the gateway's name, which Services know."""
+    private: list[dict[str, Any]] = [{"containerPort": process.port}]
+    if process.kind != "gateway":
+        return private
+    front = process.front
+    found = [*private, {"name": front.name, "containerPort": front.port}]
+    if (grpc_port := front.settings["grpc_port"]) is not None:
+        found.append({"name": f"{front.name}-grpc"[-15:], "containerPort": grpc_port})
+    return found
+
+
+def _folder(pods: Pods) -> dict[str, Any]:
+    """Makes a folder that is the user's alone: the root of a volume is everybody's to write."""
+    volume = VOLUMES[True][0]
+    return {
+        "name": volume,
+        "image": pods.image,
+        "imagePullPolicy": pods.pull,
+        "args": ["pod", "--make-folder", "/volume/state"],
+        "securityContext": NO_RIGHTS,
+        "volumeMounts": [
+            {"name": volume, "mountPath": "/volume"},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+
+
+def _apart(pods: Pods) -> dict[str, Any]:
+    """Gateways are on different nodes, where these have room."""
+    of = {SYSTEM: pods.system, KIND: "gateway"}
+    return {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": of},
+    }
+
+
+def budget(
+    name: str, namespace: str, system: str, owner: Mapping[str, str] | None = None, gateways: bool = False
+) -> dict[str, Any]:
     """A disruption budget: of a system's workers and replicas one at a time may be taken away on purpose.
 
     Of tasks all may: their pipeline is started again elsewhere, or where they were.
+
+    Args:
+        gateways: of these, instead.
     """
+    others = {"operator": "NotIn", "values": [TASK, "gateway"]}
+    kind = {"operator": "In", "values": ["gateway"]} if gateways else others
     starts = [
         {"key": SYSTEM, "operator": "In", "values": [system]},
         {"key": START, "operator": "Exists"},
-        {"key": KIND, "operator": "NotIn", "values": [TASK]},
+        {"key": KIND, **kind},
     ]
     return {
         "apiVersion": "policy/v1",

@@ -13,7 +13,7 @@ from lightkube.resources.core_v1 import Node, Pod
 
 from edgewise.model.topology import Resources
 from edgewise.runtime.backends.contract import NodeSeen
-from edgewise.runtime.backends.kubernetes.manifest import SYSTEM
+from edgewise.runtime.backends.kubernetes.manifest import KIND, SYSTEM
 from edgewise.runtime.backends.kubernetes.seen import ObjectWatch
 
 ENDED = ("Succeeded", "Failed")
@@ -89,8 +89,9 @@ def node_has(node: Any) -> NodeHas:
 
 
 def pod_asks(pod: Any) -> PodAsks:
-    """What is kept of a pod; one that has ended asks for nothing."""
-    system = (pod.metadata.labels or {}).get(SYSTEM)
+    """What is kept of a pod; one that has ended asks for nothing. Gateways are in no ledger of ours."""
+    labels = pod.metadata.labels or {}
+    system = None if labels.get(KIND) == "gateway" else labels.get(SYSTEM)
     if pod.status is not None and pod.status.phase in ENDED:
         return PodAsks(None, system, (0.0, 0.0))
     return PodAsks(pod.spec.nodeName, system, asked_by(pod.spec))

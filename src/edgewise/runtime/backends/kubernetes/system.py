@@ -1,26 +1,40 @@
-"""A live system on a cluster: workers, replicas and tasks are Deployments there, all else runs here."""
+"""A live system on a cluster: workers, replicas and tasks are Deployments there, all else runs here.
 
+One that belongs to a Deployment of the cluster is all there: gateways are pods, too, its state is kept in a
+Secret, and what runs goes on when its controller is told to end, for the next one to find.
+"""
+
+import logging
+import os
+import secrets
+import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from lightkube import ApiError, Client, codecs
 from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.resources.apps_v1 import Deployment
-from lightkube.resources.core_v1 import Namespace, Node, Pod, Secret
+from lightkube.resources.core_v1 import Namespace, Node, Secret
 from lightkube.resources.policy_v1 import PodDisruptionBudget
 
 from edgewise.errors import RunError, ScenarioError
 from edgewise.model.topology import Topology
+from edgewise.runtime import clock
 from edgewise.runtime.backends.contract import Answering, Counted, NodeSeen
 from edgewise.runtime.backends.kubernetes.backend import GONE, KubernetesBackend
 from edgewise.runtime.backends.kubernetes.calls import CALLS
+from edgewise.runtime.backends.kubernetes.gateways import AboutGateways, Standby
 from edgewise.runtime.backends.kubernetes.jobs import ClusterJobs
+from edgewise.runtime.backends.kubernetes.kept import KeptState, Superseded, name_of
+from edgewise.runtime.backends.kubernetes.lease import Leading, release_at_the_end
 from edgewise.runtime.backends.kubernetes.manifest import (
     KIND,
+    OF_GATEWAYS,
     SYSTEM,
     Give,
     PodPlace,
@@ -33,15 +47,18 @@ from edgewise.runtime.backends.kubernetes.nodes import ClusterNodes, node_has
 from edgewise.runtime.backends.kubernetes.seen import client_of
 from edgewise.runtime.backends.kubernetes.tasks import ClusterTasks
 from edgewise.runtime.backends.local import LocalBackend
-from edgewise.runtime.backends.system import CLUSTER, Fork
+from edgewise.runtime.backends.system import CLUSTER, SUPERSEDED, Fork
 from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.process.pod import TASK
 from edgewise.runtime.store import DATABASE, Process, Store
 from edgewise.runtime.store.jobs import JobTable
+from edgewise.runtime.store.kept import put_back, to_keep
 
+log = logging.getLogger("edgewise.kubernetes")
+UNKNOWN_S = 5.0  # between two looks for starts that nobody knows
+LEAVE_S = 10.0  # for what was asked and is not done yet
 THERE = "deployment/"  # before the names of Deployments: other handles are of this machine
 PRIVATE = ("parts", "operator")
-OWNERS: dict[str, Any] = {"deployment": Deployment, "pod": Pod}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +73,7 @@ class OnCluster:
         system: tells its objects from those of others in the namespace.
         port: where it gives models.
         listen: address at which it does; None: at `address`.
-        owner: reference to the object with which all goes that is made there.
+        owner: reference to the Deployment whose system it is, and with which all goes that is made there.
         priority: class of the workers' priority.
     """
 
@@ -82,9 +99,9 @@ class OnCluster:
         return f"edgewise-tokens-{self.system}"
 
     @property
-    def budget(self) -> str:
-        """Name of the disruption budget of its workers and replicas."""
-        return f"edgewise-{self.system}"
+    def budgets(self) -> dict[str, bool]:
+        """Names of its disruption budgets, and whether they are of gateways."""
+        return {f"edgewise-{self.system}": False, f"edgewise-gateways-{self.system}": True}
 
     def client(self) -> Client:
         """Who speaks to the API server."""
@@ -94,15 +111,39 @@ class OnCluster:
 def settings_of(wanted: OnCluster, folder: Path, port: int | None = None) -> dict[str, Any]:
     """What the store keeps; the system's name and port stay where it ran on a cluster before.
 
+    A state that is kept there comes to the folder first; for that this has to be its controller, see `lead`.
+
     Args:
         port: where models are given, if that was said.
     """
+    if wanted.owner is not None:
+        kept = KeptState(wanted.client(), wanted.owner)
+        if kept.text is not None:
+            put_back(folder, kept.text)
     if (folder / DATABASE).is_file():
         with closing(Store.readable(folder / DATABASE)) as store:
             before = store.get(CLUSTER)
         if before is not None:
             wanted = replace(wanted, system=before["system"], port=before["port"])
     return asdict(wanted if port is None else replace(wanted, port=port))
+
+
+def lead(wanted: OnCluster, port: int | None, waiting: Callable[[], None]) -> None:
+    """Wait until this is the controller of a Deployment's system; meanwhile it is ready to be.
+
+    Args:
+        port: where models are given, if that was said.
+        waiting: called once where another one is.
+    """
+    if wanted.owner is None:
+        return
+    standby = ModelServer(wanted.here, port or wanted.port, secrets.token_urlsafe(24), Standby(Path()))
+    leading = Leading(wanted.client(), wanted.owner, gethostname())
+    release_at_the_end(leading)
+    try:
+        leading.wait(waiting)
+    finally:
+        standby.close()
 
 
 def address_of(text: str) -> tuple[str, int | None]:
@@ -120,20 +161,20 @@ def address_of(text: str) -> tuple[str, int | None]:
 
 
 def owner_of(client: Client, name: str) -> dict[str, str]:
-    """A reference to an object of the namespace, from `deployment/NAME` or `pod/NAME`.
+    """A reference to a Deployment of the namespace, from `deployment/NAME`.
 
     Raises:
-        RunError: it is neither, is not there, or may not be asked for.
+        RunError: it is none, is not there, or may not be asked for.
     """
     kind, _, plain = name.partition("/")
-    if kind not in OWNERS or not plain:
-        raise RunError(f"--owner {name}: write deployment/NAME or pod/NAME")
+    if kind != "deployment" or not plain:
+        raise RunError(f"--owner {name}: write deployment/NAME")
     try:
-        found: Any = client.get(OWNERS[kind], plain)
+        found: Any = client.get(Deployment, plain)
     except Exception as error:  # whatever a connection can do
         raise RunError(f"--owner {name}: {error}") from error
-    version = "apps/v1" if kind == "deployment" else "v1"
-    return {"apiVersion": version, "kind": kind.title(), "name": plain, "uid": str(found.metadata.uid)}
+    uid = str(found.metadata.uid)
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "name": plain, "uid": uid}
 
 
 def check(wanted: OnCluster, topology: Topology) -> None:
@@ -171,7 +212,7 @@ def _check_namespace(client: Client, name: str) -> None:
 
 
 class ClusterBackend:
-    """Gateways of this machine, workers, replicas and tasks of pipelines on a cluster.
+    """Workers, replicas and tasks of pipelines on a cluster; gateways there, too, or of this machine.
 
     Args:
         folder: state of the system.
@@ -188,10 +229,19 @@ class ClusterBackend:
         self.here = LocalBackend(folder, fork)
         self._client = client = where.client()
         self.models: ModelServer | None = None
+        self._kept: KeptState | None = None
+        self._leading: Leading | None = None
+        self._look_s = 0.0
+        self._written, self._lock = "", threading.Lock()
         if fork is not None:
+            if where.owner is not None:
+                self._leading = Leading(client, where.owner, gethostname())
+                self._leading.keep()
             _keep_secret(client, where, tokens)
-            _keep_budget(client, where)
-            self.models = ModelServer(where.here, where.port, self._token)
+            _keep_budgets(client, where)
+            gateways = AboutGateways(folder) if where.owner is not None else None
+            self.models = ModelServer(where.here, where.port, self._token, gateways)
+            self._kept = None if where.owner is None else KeptState(client, where.owner)
         self._pods = pods = Pods(
             where.system, where.image, f"http://{where.address}:{where.port}", where.secret, where.pull,
             priority=where.priority, owner=where.owner,
@@ -202,7 +252,7 @@ class ClusterBackend:
 
     def start(self, process: Process) -> str:
         """See `Backend`."""
-        if process.kind == "gateway":
+        if process.kind == "gateway" and not process.is_pod:
             return self.here.start(process)
         return THERE + self.there.start(process)
 
@@ -229,6 +279,37 @@ class ClusterBackend:
         """See `ServingBackend`."""
         return {} if self._nodes is None else self._nodes.seen()
 
+    @property
+    def stays(self) -> bool:
+        """See `ServingBackend`: where its state is kept."""
+        return self.where.owner is not None
+
+    def keep(self, store: Store) -> None:
+        """See `ServingBackend`: in a Secret."""
+        if self._kept is not None and clock.monotonic_s() >= self._look_s:
+            self._look_s = clock.monotonic_s() + UNKNOWN_S
+            self.there.end_unknown({handle.removeprefix(THERE) for handle in store.handles()})
+        if self._kept is not None and (text := to_keep(store)) != self._written:
+            self._written = text
+            self.there.ask(lambda: self._write(text))
+
+    def leave(self, store: Store) -> None:
+        """See `ServingBackend`."""
+        if self._kept is not None:
+            self.there.close(LEAVE_S)  # what was asked is done, and written down
+            self._write(to_keep(store))
+        if self._leading is not None:
+            self._leading.release()
+
+    def _write(self, text: str) -> None:
+        assert self._kept is not None
+        try:
+            with self._lock:
+                self._kept.write(text)
+        except Superseded as error:
+            log.error("superseded", extra={"why": str(error)})
+            os._exit(SUPERSEDED)  # whoever took over knows what runs; nothing else is to be asked for
+
     def jobs(self, book: JobTable) -> ClusterJobs:
         """See `ServingBackend`."""
         return ClusterJobs(self._client, self._pods, book)
@@ -243,6 +324,8 @@ class ClusterBackend:
 
 
 def _place(process: Process) -> PodPlace:
+    if process.kind == "gateway":
+        return OF_GATEWAYS
     needs = process.settings["needs"]
     return PodPlace(process.settings["node"], needs["cpu_cores"], needs["memory_bytes"])
 
@@ -263,18 +346,18 @@ def _keep_secret(client: Client, where: OnCluster, tokens: Mapping[str, str]) ->
         raise RunError(f"kubernetes: secret {where.secret} cannot be written: {error}") from error
 
 
-def _keep_budget(client: Client, where: OnCluster) -> None:
-    """Have whoever drains nodes take one worker or replica at a time, and wait until it is back.
+def _keep_budgets(client: Client, where: OnCluster) -> None:
+    """Have whoever drains nodes take one worker or replica at a time, and one gateway, and wait for another.
 
     Raises:
         RunError: it cannot be written.
     """
-    try:
-        client.apply(
-            codecs.from_dict(budget(where.budget, where.namespace, where.system, where.owner)), force=True
-        )
-    except Exception as error:  # whatever a connection can do
-        raise RunError(f"kubernetes: budget {where.budget} cannot be written: {error}") from error
+    for name, gateways in where.budgets.items():
+        made = budget(name, where.namespace, where.system, where.owner, gateways)
+        try:
+            client.apply(codecs.from_dict(made), force=True)
+        except Exception as error:  # whatever a connection can do
+            raise RunError(f"kubernetes: budget {name} cannot be written: {error}") from error
 
 
 def remove(folder: Path) -> list[str]:
@@ -286,9 +369,14 @@ def remove(folder: Path) -> list[str]:
         RunError: something stays.
     """
     with closing(Store.readable(folder / DATABASE)) as store:
+        if not store.ended():
+            return []  # it goes on
         where = OnCluster(**store.get(CLUSTER))
     removed, client = list[str](), where.client()
-    left: list[tuple[type, str]] = [(PodDisruptionBudget, where.budget), (Secret, where.secret)]
+    left: list[tuple[type, str]] = [(PodDisruptionBudget, name) for name in where.budgets]
+    left.append((Secret, where.secret))
+    if where.owner is not None:
+        left.append((Secret, name_of(where.owner)))
     try:
         found: list[Any] = list(client.list(Deployment, labels={SYSTEM: where.system, KIND: TASK}))
     except Exception as error:  # whatever a connection can do
