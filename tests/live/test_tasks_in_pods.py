@@ -163,7 +163,7 @@ def test_a_task_asks_for_memory_alone_and_sees_no_token_of_operators():
 def test_a_stranger_does_not_become_the_controller_of_a_task(pods):
     handle = pods.start(Process("pipeline-1-source", TASK, 1, {"files": {}}))
     wait_until(lambda: pods.look(None, handle).ready, limit_s=LIMIT_S)
-    with socket.create_connection(("127.0.0.1", pods.at[handle][0])) as stranger:
+    with socket.create_connection(("127.0.0.1", pods.at[handle][0]), LIMIT_S) as stranger:
         stranger.sendall(b"x" * len(TOKEN))
         assert stranger.recv(1) == b""
     assert pods.alive(handle)
