@@ -152,10 +152,7 @@ def of_edgewise(
         root / "dev/null", 0o666 | stat.S_IFCHR, os.makedev(1, 3)
     )  # subprocesses of the next command want it
     kernels = "/opt/kernels"
-    environment = {
-        "PYTHONHOME": "/opt/python", "EDGEWISE_KERNELS": kernels, "HOME": "/tmp",
-        "PATH": f"{Path(PYTHON).parent}:/bin:/usr/bin",
-    }  # fmt: skip
+    environment = {"PYTHONHOME": "/opt/python", "EDGEWISE_KERNELS": kernels, "HOME": "/tmp"}
     compile_for_all = ["chroot", str(root), PYTHON, "-m", "edgewise", "kernels", "--into", kernels]
     run([*compile_for_all, "--cpu", "generic"], env=environment)
     shutil.rmtree(root / "dev")
