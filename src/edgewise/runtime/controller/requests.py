@@ -27,7 +27,6 @@ from msgspec import UNSET
 
 from edgewise.errors import EdgewiseError, ProtocolError, RunError, ScenarioError
 from edgewise.runtime import clock, http
-from edgewise.runtime.backends.system import BACKEND, THIS_MACHINE
 from edgewise.runtime.controller.jobs import LiveJobs
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
@@ -46,7 +45,6 @@ from edgewise.runtime.protocol.controller_bodies import (
 )
 from edgewise.runtime.protocol.messages import number, text
 from edgewise.runtime.protocol.openapi import unanswered
-from edgewise.runtime.store import Store
 from edgewise.runtime.store.jobs import HIGHEST_PRIORITY, PAUSE, RESTART, Job, Wish
 from edgewise.runtime.store.pipelines import KeptPipeline
 
@@ -125,8 +123,6 @@ async def about_work(jobs: LiveJobs, pipelines: LivePipelines, request: http.Htt
     Raises:
         ProtocolError: it cannot be done; says why.
     """
-    if request.method == "POST" and request.parts[2:] == ["pipelines"]:
-        _check_here(jobs.store)
     match request.method, request.parts[2:]:
         case "GET", ["jobs"]:
             return http.as_json([JobKept(**job.row()) for job in jobs.book.listed()])
@@ -152,11 +148,6 @@ async def about_work(jobs: LiveJobs, pipelines: LivePipelines, request: http.Htt
             pipelines.book.cancel(_pipeline(pipelines, number).id)
             return http.as_json(PipelineEnding(_id(number), True))
     return unanswered(request, "controller")
-
-
-def _check_here(store: Store) -> None:
-    if store.get(BACKEND, THIS_MACHINE) != THIS_MACHINE:
-        raise ProtocolError("pipelines do not run on Kubernetes yet", status=409)
 
 
 async def _asked(ask: Callable[..., Answer], *what: Any) -> Answer:

@@ -104,7 +104,8 @@ async def watched(rows: Sequence[Running]) -> AsyncIterator[Watched]:
 
     At the end it says whether they were starved.
     """
-    numbers = [os.getpid(), *(int(row.handle.split(":")[0]) for row in rows if row.handle)]
+    handles = [row.handle.split(":")[0] for row in rows if row.handle]
+    numbers = [os.getpid(), *(int(each) for each in handles if each.isdigit())]  # others run elsewhere
     found, lag, before = Watched(), Lag("clients", period_s=CLOSELY_S), look(numbers)
     keeping = asyncio.create_task(lag.keep())
     try:
