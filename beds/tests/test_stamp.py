@@ -41,7 +41,7 @@ def test_every_test_is_of_one_part_and_every_source_of_some():
         ("beds/kubernetes/reference_picker.py", ["picker"]),
         ("beds/kubernetes/tests/test_reference_picker.py", ["picker"]),
         ("pyproject.toml", ["image"]),
-        ("src/edgewise/precompile.py", ["image", "up", "jobs", "chart"]),
+        ("src/edgewise/precompile.py", ["image", "up", "jobs", "kinds", "chart"]),
         ("charts/edgewise/templates/tests/answer.yaml", ["chart"]),
         ("beds/kubernetes/commands.py", ["commands"]),
         ("beds/conftest.py", list(stamp.PARTS)),
