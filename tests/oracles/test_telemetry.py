@@ -22,10 +22,10 @@ from edgewise.testing import queue_scenario
 class Sampled(Simulation):
     """Keeps the telemetry that it sent."""
 
-    def _take(self, now_s, kind, what):
-        if isinstance(what, Measured):
-            self.kept = [*getattr(self, "kept", []), what.telemetry]
-        super()._take(now_s, kind, what)
+    def _told(self, site, event):
+        if isinstance(event, Measured):
+            self.kept = [*getattr(self, "kept", []), event.telemetry]
+        return super()._told(site, event)
 
 
 def test_no_sample_can_see_which_batches_will_end_or_die():

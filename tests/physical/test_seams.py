@@ -31,6 +31,8 @@ PAST_THE_DISK = {
     "controller/job_runner.py": "becomes the command of a job; it knows the standard library alone",
     "controller/job_groups.py": "control files of the kernel, on no disk",
     "process/compiling.py": "a mark in the compiler's cache, and a control file of the kernel",
+    "backends/kubernetes/lease.py": "`replace` of an object of a cluster, on no disk",
+    "backends/kubernetes/kept.py": "the same",
     "worker/pieces.py": "cuts a network for a user, in a folder of theirs, before anything runs",
 }
 CHANGING = {  # of files and folders, of `os` and of `shutil`; `replace` of a path has one argument

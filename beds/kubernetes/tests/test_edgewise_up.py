@@ -167,7 +167,7 @@ def test_from_nothing_to_an_answer_and_whoever_kills_a_pod_has_it_back(cluster, 
         )
         states = {each["name"]: each["state"] for each in said["processes"]}
         assert states == dict.fromkeys(("echo-cpu@n1", "echo-cpu@n3", "gateway-0"), "running")
-        assert len(there(cluster, "poddisruptionbudget")) == 1
+        assert len(there(cluster, "poddisruptionbudget")) == 2  # of workers, and of gateways
         print("\n".join(each for each in metrics(tmp_path) if "kubernetes" in each))
         assert any(
             each.startswith('edgewise_kubernetes_calls_total{verb="watch"}') for each in metrics(tmp_path)
