@@ -7,13 +7,14 @@ from typing import Any
 
 from virtual import BEGAN_UNIX_S
 
+from alone import Alone
 from edgewise.runtime.backends.contract import Answering
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.process.entry import Following
 from edgewise.runtime.store.steady import SteadyStore
 
 
-class PlayedBackend:
+class PlayedBackend(Alone):
     """Processes of workers; those of the beginning are up at once.
 
     Args:
@@ -42,30 +43,6 @@ class PlayedBackend:
     def alive(self, handle: str) -> bool:
         """As a backend does."""
         return handle in self._handles
-
-    def nodes(self) -> dict[str, Any]:
-        """It alone decides about its nodes."""
-        return {}
-
-    def jobs(self, book: Any) -> None:
-        """They are processes of this machine."""
-
-    def tasks(self) -> None:
-        """They are processes of this machine."""
-
-    @property
-    def stays(self) -> bool:
-        return False
-
-    def keep(self, store: Any) -> None:
-        pass
-
-    def leave(self, store: Any) -> None:
-        pass
-
-    def counted(self) -> tuple[()]:
-        """It asks nobody."""
-        return ()
 
     def look(self, process: Any, handle: str) -> Answering:
         """Whether one is ready, it says at its port."""

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from virtual import played
 
+from alone import Alone
 from edgewise.runtime import http
 from edgewise.runtime.backends.contract import Answering
 from edgewise.runtime.controller import controller as module
@@ -36,35 +37,11 @@ class PlayedProcess:
         pass
 
 
-class PlayedBackend:
+class PlayedBackend(Alone):
     """Notes when what is killed."""
 
     def __init__(self):
         self.killed_s = {}
-
-    def nodes(self):
-        """It alone decides about its nodes."""
-        return {}
-
-    def jobs(self, book):
-        """They are processes of this machine."""
-
-    def tasks(self):
-        """They are processes of this machine."""
-
-    @property
-    def stays(self):
-        return False
-
-    def keep(self, store):
-        pass
-
-    def leave(self, store):
-        pass
-
-    def counted(self):
-        """It asks nobody."""
-        return ()
 
     def look(self, process, handle):
         """Whether one is ready, it says at its port."""

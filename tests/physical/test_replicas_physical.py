@@ -12,6 +12,7 @@ from steered import until_over
 from test_requests_physical import AT_THE_END, LAG_S, PERIOD_S, ask, asked, gateway_of
 from virtual import BEGAN_UNIX_S, played
 
+from alone import Alone
 from edgewise.core.orchestrate.core import OrchestrateCore
 from edgewise.core.orchestrate.events import FrameBegan, RequestsCounted, StartReplica
 from edgewise.core.world import World
@@ -70,7 +71,7 @@ def noted(patched):
     return log
 
 
-class PlayedBackend:
+class PlayedBackend(Alone):
     """Processes of replicas; those of the beginning are up at once."""
 
     def __init__(self, start_delay_s):
@@ -95,27 +96,6 @@ class PlayedBackend:
 
     def alive(self, handle):
         return handle in self._handles
-
-    def nodes(self):
-        """It alone decides about its nodes."""
-        return {}
-
-    def jobs(self, book):
-        """They are processes of this machine."""
-
-    @property
-    def stays(self):
-        return False
-
-    def keep(self, store):
-        pass
-
-    def leave(self, store):
-        pass
-
-    def counted(self):
-        """It asks nobody."""
-        return ()
 
     def look(self, process, handle):
         """Whether one is ready, it says at its port."""

@@ -9,10 +9,22 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
-from edgewise.kernels.compiled import kernel
+from edgewise.kernels.compiled import inner, kernel
 from edgewise.model.topology import TOLERANCE
 
 NOBODY = -1
+LEAST_QPS = 1e-3  # of the load of requests; less is none
+
+
+@inner
+def averaged(before_qps: float, sent_qps: float, share: float) -> float:
+    """Load of requests at a worker, as a gateway measures it after a period in which it sent so much.
+
+    Args:
+        share: what the period counts in the mean.
+    """
+    found_qps = before_qps + share * (sent_qps - before_qps)
+    return found_qps * (found_qps >= LEAST_QPS)
 
 
 class Granted(NamedTuple):

@@ -21,6 +21,7 @@ from edgewise.core.grant_rules import (
     NOBODY,
     Granted,
     Told,
+    averaged,
     expire,
     grant,
     hear,
@@ -31,9 +32,9 @@ from edgewise.core.grant_rules import (
     renew,
     to_tell,
 )
+from edgewise.kernels.compiled import plain
 
 REQUESTS_S = 5.0  # over which the load of requests is averaged
-LEAST_QPS = 1e-3  # of such a load; less is none
 LEASE_S = 5.0
 RENEW_S = LEASE_S / 3.0  # so that two renewals may get lost before a gateway is forgotten
 
@@ -44,10 +45,8 @@ def share_of_period(period_s: float) -> float:
 
 
 def averaged_qps(before_qps: Floats, sent_qps: Floats, period_s: float) -> Floats:
-    """Load of requests at workers, as a gateway measures it after a period in which it sent so much."""
-    found = before_qps + share_of_period(period_s) * (sent_qps - before_qps)
-    found[found < LEAST_QPS] = 0.0
-    return found
+    """Load of requests at workers, see `averaged`."""
+    return np.asarray(plain(averaged)(before_qps, sent_qps, share_of_period(period_s)))
 
 
 class Grants:

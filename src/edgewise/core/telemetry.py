@@ -5,7 +5,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.dispatch.events import Telemetry
 from edgewise.core.sojourns import LONGEST_S as LONGEST
-from edgewise.kernels.compiled import kernel
+from edgewise.kernels.compiled import inner, kernel, plain
 
 LONGEST_S = np.array(LONGEST)
 
@@ -27,8 +27,14 @@ def telemetry(
         bins: (W, DELAY_BINS) the same queries by sojourn.
         links: see `Telemetry`.
     """
-    mean_s = sum_s / np.maximum(answered, 1)
-    return Telemetry(measured_s, queue, answered / period_s, mean_s, p95_s(answered, bins), links)
+    rate_qps, mean_s = plain(rate_and_mean)(answered, sum_s, period_s)
+    return Telemetry(measured_s, queue, rate_qps, mean_s, p95_s(answered, bins), links)
+
+
+@inner
+def rate_and_mean(answered: int, sum_s: float, period_s: float) -> tuple[float, float]:
+    """Answers per second, and their mean sojourn, 0 where nothing was answered; of a worker."""
+    return answered / period_s, sum_s / np.maximum(answered, 1)
 
 
 @kernel

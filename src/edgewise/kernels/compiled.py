@@ -170,6 +170,11 @@ def inner(function: F | None = None, *, allocates: bool = False) -> F | Callable
     return made if function is None else made(function)
 
 
+def plain(kernel: Any) -> Any:
+    """A kernel as it is without the compiler: for whole arrays, or where a compiled call costs more."""
+    return getattr(kernel, "py_func", kernel)
+
+
 def _compile(function: F, options: Mapping[str, Any], cache: bool) -> F:
     if not JIT:
         # Hashes wrap around by design; compiled code does not warn of it, so neither does plain Python.

@@ -17,7 +17,7 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.dispatch.policy import Batch
 from edgewise.core.dispatch.state import QUEUE, Ways, reserve_elsewhere
 from edgewise.core.dispatch.views import DECLARED, LEFT as LEFT_BPS, UNSENT
-from edgewise.core.grants import LEAST_QPS
+from edgewise.core.grant_rules import averaged
 from edgewise.core.world import CLUSTER
 from edgewise.kernels.compiled import held, inner, kernel
 from edgewise.sim.links.advance import links_now
@@ -174,14 +174,12 @@ def hear(x: Whole) -> None:
 
 @inner
 def count(x: Whole) -> None:
-    """Gateways measure the load of their requests at workers, as `averaged_qps`; that much less is left."""
+    """Gateways measure the load of their requests at workers; that much less is left."""
     sent_qps, d, period_s = x.requests.sent_qps, x.site.desks, x.periods.period_s
     for s in range(len(sent_qps)):
         for w in range(sent_qps.shape[1]):
             before_qps = x.load_qps[s, w]
-            found_qps = before_qps + x.share * (sent_qps[s, w] / period_s - before_qps)
-            if found_qps < LEAST_QPS:
-                found_qps = 0.0
+            found_qps = averaged(before_qps, sent_qps[s, w] / period_s, x.share)
             x.load_qps[s, w], sent_qps[s, w] = found_qps, 0.0
             if found_qps != d.requests_qps[s, w]:
                 d.requests_qps[s, w] = found_qps

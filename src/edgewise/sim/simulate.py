@@ -28,6 +28,7 @@ from edgewise.core.dispatch.state import way_arrays
 from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import Bound, DispatchView, Items, Rows
 from edgewise.core.world import Links, World
+from edgewise.kernels.compiled import plain
 from edgewise.model.grammar.scenario import TelemetrySpec
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import Change, NodeChange
@@ -56,7 +57,7 @@ from edgewise.sim.streams.tables import Outcome, Said
 from edgewise.sim.streams.telemetry import backlog_s
 from edgewise.workloads.generate import generate_streams
 
-next_period = getattr(periods.next_period, "py_func", periods.next_period)  # as it is without the compiler
+next_period = plain(periods.next_period)
 
 
 @dataclass(frozen=True, slots=True)

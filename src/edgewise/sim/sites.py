@@ -28,6 +28,7 @@ from edgewise.core.dispatch.streams import DispatchCore
 from edgewise.core.dispatch.views import CODES, DECLARED, REASONS, Violation
 from edgewise.core.grant_rules import NOBODY, others_qps
 from edgewise.core.grants import RENEW_S, share_of_period
+from edgewise.kernels.compiled import plain
 from edgewise.model.scenario import Scenario
 from edgewise.sim.period_loop import (
     ALL_TAKEN,
@@ -62,7 +63,7 @@ from edgewise.sim.streams.site_arrays import (
 from edgewise.sim.streams.tables import Outcome, Said
 
 Heeded = tuple[Event, list[Command]]
-next_of = getattr(gateways.next_of, "py_func", gateways.next_of)  # as it is without the compiler
+next_of = plain(gateways.next_of)
 
 
 def simulation_of(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from alone import Alone
 from edgewise.errors import RunError
 from edgewise.runtime.backends.contract import Answering
 
@@ -70,7 +71,7 @@ class Cluster:
         return f"http://10.0.{self.random.randint(0, 255)}.{self.random.randint(1, 254)}:8000"
 
 
-class HostileBackend:
+class HostileBackend(Alone):
     """A backend on a cluster; it knows no more of what it started than one that is made later."""
 
     def __init__(self, cluster):
@@ -85,28 +86,6 @@ class HostileBackend:
     def alive(self, handle):
         self.cluster.turn()
         return handle in self.cluster.running()
-
-    def nodes(self):
-        return {}
-
-    def jobs(self, book):
-        return None
-
-    def tasks(self):
-        return None
-
-    @property
-    def stays(self):
-        return False
-
-    def keep(self, store):
-        pass
-
-    def leave(self, store):
-        pass
-
-    def counted(self):
-        return ()
 
     def look(self, process, handle):
         self.cluster.turn()

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import replace
+from http.client import HTTPConnection
 
 import pytest
 
@@ -193,3 +194,17 @@ def test_the_controllers_pod_is_ready_once_no_change_is_under_way(controller):
 def test_what_cannot_be_taken_in_is_refused(controller, path, body):
     assert AboutGateways(controller.file.parent).taken_in(path, body) == 400
     assert AboutGateways(controller.file.parent).said("/gateways/g?since=yesterday", "")[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("token", "size", "status"),
+    [("", "9999999999", 401), (SHOWS, "9999999999", 413), (SHOWS, "-1", 413), (SHOWS, "many", 413)],
+)
+def test_who_shows_no_token_or_brings_too_much_is_not_read(answering, token, size, status):
+    connection = HTTPConnection("127.0.0.1", answering[0].port, timeout=10)
+    connection.putrequest("POST", "/gateways/gateway-0?life=a")
+    connection.putheader("Authorization", f"Bearer {token}")
+    connection.putheader("Content-Length", size)
+    connection.endheaders()
+    assert connection.getresponse().status == status
+    connection.close()

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgewise.arrays import Floats, Ints
 from edgewise.core.dispatch.events import Measured, Telemetry
-from edgewise.core.telemetry import p95_s
+from edgewise.core.telemetry import p95_s, rate_and_mean
 from edgewise.kernels.compiled import held, kernel
 from edgewise.sim.streams.state import Workers
 from edgewise.sim.streams.telemetry import count_all_answers
@@ -91,8 +91,8 @@ def measure(p: Periods, queue: Floats, links: Floats, declared_bps: Floats, work
     for k in range(queue.size):
         each = w.each[k]
         answered[k] = each.answered
-        told[QUEUE, k], told[THROUGHPUT, k] = queue[k], each.answered / p.period_s
-        told[DELAY_MEAN, k] = each.delay_sum_s / max(each.answered, 1)
+        told[QUEUE, k] = queue[k]
+        told[THROUGHPUT, k], told[DELAY_MEAN, k] = rate_and_mean(each.answered, each.delay_sum_s, p.period_s)
         each.answered, each.delay_sum_s = 0, 0.0
     told[DELAY_P95] = p95_s(answered, w.histogram)
     w.histogram[:] = 0

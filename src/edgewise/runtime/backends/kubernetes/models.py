@@ -15,6 +15,7 @@ from edgewise.runtime.backends.kubernetes.manifest import sha256_of
 
 WAIT_S = 60.0  # for who asks and does not take what comes
 ALL_READY = "/ready"  # where the kubelet asks
+MOST_HANDED_BYTES = 64 * 2**20  # that a gateway hands in at once
 
 
 class ModelServer:
@@ -96,12 +97,14 @@ def _handler(
 
         def do_POST(self) -> None:
             """Take in what a gateway hands in."""
-            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            size = self.headers.get("Content-Length", "")
             if not self._shows():
                 return self.send_error(401)
             if gateways is None or not self.path.startswith(OF_GATEWAYS):
                 return self.send_error(404)
-            self._say(gateways.taken_in(self.path, body), b"")
+            if not size.isdecimal() or int(size) > MOST_HANDED_BYTES:
+                return self.send_error(413)
+            self._say(gateways.taken_in(self.path, self.rfile.read(int(size))), b"")
 
         def _shows(self) -> bool:
             return hmac.compare_digest(self.headers.get("Authorization", "").encode(), shown.encode())
