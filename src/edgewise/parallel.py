@@ -45,7 +45,7 @@ def every(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], jobs: 
     return [found[number] for number in range(len(tasks))]
 
 
-def _numbered(sent_by: str, function: Callable[..., Any], number: int, *task: Any) -> tuple[int, Any]:
+def run_numbered(sent_by: str, function: Callable[..., Any], number: int, *task: Any) -> tuple[int, Any]:
     """Result of a task with its number, since they come back in any order.
 
     Raises:
@@ -61,7 +61,7 @@ def _leave_interrupts_to_the_first() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-# Calls `_numbered` with each task, by so many processes where it may choose.
+# Calls `run_numbered` with each task, by so many processes where it may choose.
 Pool = Callable[[int, Sequence[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
 
 
@@ -70,7 +70,7 @@ def _here(jobs: int, tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, An
 
     how = {"n_jobs": jobs, "initializer": _leave_interrupts_to_the_first}
     pool = Parallel(return_as="generator_unordered", batch_size=1, **how)
-    yield from pool(delayed(_numbered)(*task) for task in tasks)
+    yield from pool(delayed(run_numbered)(*task) for task in tasks)
 
 
 def _on_dask(jobs: int, tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
@@ -78,7 +78,7 @@ def _on_dask(jobs: int, tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int,
 
     with parallel_config(backend="dask", n_jobs=-1):
         pool = Parallel(return_as="generator_unordered", batch_size=1)
-        yield from pool(delayed(_numbered)(*task) for task in tasks)
+        yield from pool(delayed(run_numbered)(*task) for task in tasks)
 
 
 def _on_ray(jobs: int, tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Any]]:
@@ -88,7 +88,7 @@ def _on_ray(jobs: int, tasks: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, 
 
 
 def _unpacked(task: tuple[Any, ...]) -> tuple[int, Any]:
-    return _numbered(*task)
+    return run_numbered(*task)
 
 
 @contextmanager

@@ -112,14 +112,14 @@ class Reproduction:
         return "as live" if id in self.as_live else "published"
 
 
-_registered: dict[str, Reproduction] = {}
+reproductions: dict[str, Reproduction] = {}
 
 
 def reproduction(name: str, **what: Any) -> "Callable[[Callable[[Run], None]], Callable[[Run], None]]":
     """Register a function as the reproduction `name`; `what` are the other attributes of `Reproduction`."""
 
     def register(measure: Callable[[Run], None]) -> Callable[[Run], None]:
-        _registered[name] = Reproduction(name, measure, **{"frozen_as": name} | what)
+        reproductions[name] = Reproduction(name, measure, **{"frozen_as": name} | what)
         return measure
 
     return register
@@ -127,7 +127,7 @@ def reproduction(name: str, **what: Any) -> "Callable[[Callable[[Run], None]], C
 
 def registered() -> dict[str, Reproduction]:
     """Every reproduction by its name, sorted; `edgewise_studies.papers` imports those that ship."""
-    return dict(sorted(_registered.items()))
+    return dict(sorted(reproductions.items()))
 
 
 def find(name: str) -> Reproduction:
@@ -136,11 +136,11 @@ def find(name: str) -> Reproduction:
     Raises:
         EdgewiseError: there is none; the message lists those that exist.
     """
-    if name not in _registered:
-        close = difflib.get_close_matches(name, _registered, n=1)
+    if name not in reproductions:
+        close = difflib.get_close_matches(name, reproductions, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise EdgewiseError(f"reproduction {name!r}: no such name; {hint}known: {', '.join(registered())}")
-    return _registered[name]
+    return reproductions[name]
 
 
 @dataclass

@@ -157,7 +157,7 @@ def test_one_step_advantages_are_the_papers() -> None:
     agent = Dispatcher(system(), DispatchConfig(gamma=0.9), 0)
     states = [agent.see(a_view(seed)) for seed in range(3)]
     reward = torch.rand(2, 6)
-    gain, aim = agent._advantages(states, reward)
+    gain, aim = agent.advantages(states, reward)
     with torch.no_grad():
         value = torch.stack([agent.critic(s.local, s.cloud) for s in states])
     assert torch.allclose(aim, reward[:, :, None] + 0.9 * value[1:], atol=1e-6)
@@ -213,7 +213,7 @@ def test_orchestration_changes_what_it_can(body: str) -> None:
             assert all(possible[world, node, change + S] for node, change in rows)
     with torch.no_grad():
         frame = agent.frames[0]
-        again, _ = agent._chance(frame.state, frame.possible, frame.nodes, frame.changes)
+        again, _ = agent.chance_of(frame.state, frame.possible, frame.nodes, frame.changes)
     assert torch.allclose(again, frame.chance, atol=1e-5)
 
 

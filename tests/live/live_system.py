@@ -95,7 +95,7 @@ class Running:
     """Worker and gateway in a thread with its own event loop."""
 
     def __init__(self, folder):
-        self._folder = folder
+        self.folder = folder
         self._started, self._stop = threading.Event(), None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
         self._thread.start()
@@ -103,8 +103,8 @@ class Running:
 
     async def _run(self):
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        dense = LiveWorker(OnnxModel("dense", dense_file(self._folder)), max_batch=8)
-        echo = LiveWorker(OnnxModel("echo", echo_file(self._folder)))
+        dense = LiveWorker(OnnxModel("dense", dense_file(self.folder)), max_batch=8)
+        echo = LiveWorker(OnnxModel("echo", echo_file(self.folder)))
         servers = [await http.serve(dense.handle, at_once=True), await http.serve(echo.handle, at_once=True)]
         began = time.monotonic()
         session = Session(
@@ -113,9 +113,9 @@ class Running:
         clients = [http.Client(servers[0].host, servers[0].port) for _ in range(2)]
         self.gateway = Gateway(session, clients, ["dense", "dense"])
         front = await http.serve(with_admin(self.gateway), at_once=True)
-        store = SteadyStore(self._folder / "state.sqlite")
+        store = SteadyStore(self.folder / "state.sqlite")
         store.set_policy("dispatch", "closest")
-        controller = await http.serve(Controller(store, LocalBackend(self._folder)).handle)
+        controller = await http.serve(Controller(store, LocalBackend(self.folder)).handle)
         grpcs = [await grpc_server.serve_grpc(h) for h in (dense.handle, echo.handle, self.gateway.handle)]
         self.http = {"dense": servers[0].port, "echo": servers[1].port, "score": front.port,
                      "controller": controller.port}  # fmt: skip

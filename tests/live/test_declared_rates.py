@@ -287,9 +287,9 @@ def test_a_source_is_kept_while_it_is_refused_and_its_queries_keep_it(model):
         assert (status, client["final"]) == (409, True)
         status, answer = await system.open(source="camera-0")
         assert (status, answer["final"]) == (409, False) and "decided anew every 0.1 s" in answer["error"]
-        used_s = system.gateway.streams._used_s[answer["stream"]]
+        used_s = system.gateway.streams.used_s[answer["stream"]]
         assert (await system.infer(answer["stream"])).status == 409
-        assert system.gateway.streams._used_s[answer["stream"]] > used_s
+        assert system.gateway.streams.used_s[answer["stream"]] > used_s
         await system.ask("DELETE", f"/v1/streams/{first['stream']}")
         await until(lambda: answer["stream"] in system.session.core.bindings)
         assert (await system.infer(answer["stream"])).status == 200

@@ -532,7 +532,7 @@ class CannotBegin(ScoreDeferral):
 def failing(monkeypatch):
     """Policies that fail have names, for one test."""
     for cls in (Raises, Hangs, StartsAll, CannotBegin):
-        monkeypatch.setitem(registry._known["defer"], cls.name, cls)
+        monkeypatch.setitem(registry.registered["defer"], cls.name, cls)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_a_good_policy_serves_what_a_naive_one_refuses_whatever_the_seed(seed):
     factor = 0.3
     drawn = [replace(s, rate_qps=factor * s.rate_qps) for s in world.streams(15.0, seed)]
     scenario = world.scenario(factor, 15.0)
-    naive, *_, good = (live._simulated(scenario, name, drawn, seed) for name in live.POLICIES)
+    naive, *_, good = (live.simulated_shares(scenario, name, drawn, seed) for name in live.POLICIES)
     assert naive.queries == good.queries
     assert good.ok > 0.88 and good.ok > naive.ok + 0.08 > naive.ok + outcome.TOLERANCE
     assert naive.rejected > 2 * good.rejected

@@ -149,7 +149,7 @@ def test_health_checks_move_streams_and_refused_ones_come_back(model):
         assert (await system.get("/v2/models/score/ready"))[0] == 503
         assert (await system.get("/v2/models/score"))[0] == 503
         for worker in system.workers:
-            worker._batcher.draining = False  # as a restarted process would be
+            worker.batcher.draining = False  # as a restarted process would be
         await becomes(lambda: opened["stream"] in system.session.core.bindings)
         assert (await system.get("/v2/models/score/ready"))[0] == 200
         await asyncio.gather(*draining)

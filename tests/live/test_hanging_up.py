@@ -117,7 +117,7 @@ def test_a_query_leaves_the_workers_queue_when_its_client_leaves_the_gateway(tmp
             for writer in writers:
                 reset(writer)
             await becomes(lambda: worker.queued == 1)  # one runs and cannot be stopped
-            await becomes(lambda: gateway._in_flight == 0)
+            await becomes(lambda: gateway.in_flight == 0)
             assert session.in_flight.sum() == 0 and session.stream_record(stream)["failed"] == 3 * (kept + 1)
             run_on.set()
             await becomes(lambda: worker.queued == 0)

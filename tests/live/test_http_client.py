@@ -154,7 +154,7 @@ def test_a_query_without_the_time_to_connect_says_nothing_of_its_worker():
             answer, lost = await forward(Upstream(client, "score"), "worker", query, Tracing())
             assert (answer.status, lost) == (504, False)
             asking = asyncio.create_task(client.request("GET", "/", timeout_s=60))
-            while not client._connecting:
+            while not client.connecting:
                 await asyncio.sleep(0)
             client.abort()
             with pytest.raises(GivenUp):
@@ -170,7 +170,7 @@ def test_a_server_may_be_given_up_in_the_moment_when_a_time_out_strikes():
         with full_listener() as address:
             client = http.Client(*address)
             asking = asyncio.create_task(client.request("GET", "/", timeout_s=0.02))
-            while not any(limit.expired() for limit in client._connecting):
+            while not any(limit.expired() for limit in client.connecting):
                 assert not asking.done()
                 await asyncio.sleep(0)
             client.abort()

@@ -39,7 +39,7 @@ def jobs(tmp_path):
 
 @pytest.fixture
 def limited(jobs):
-    if not {"cpu", "memory"} <= job_groups._passed_on(job_groups._parent()):
+    if not {"cpu", "memory"} <= job_groups.passed_on(job_groups.parent_group()):
         pytest.skip("no control group here passes the controllers cpu and memory on")
     return jobs
 

@@ -105,4 +105,4 @@ def test_a_meta_policy_takes_over_under_traffic(name, tmp_path):
     rows = session.stream_records()
     assert sum(row["rejected"] for row in rows) == 0 and sum(row["ok"] for row in rows) > 10
     if name == "lookahead":  # it knows what the gateway measured and bound
-        assert sum(session.core.policy._habits._watched_s.values()) > 0
+        assert sum(session.core.policy.habits.watched_s.values()) > 0

@@ -110,7 +110,7 @@ def test_a_controller_that_lost_a_part_of_itself_ends_for_its_successor(tmp_path
         controller = Controller(SteadyStore(store.file), LocalBackend(tmp_path))
         controller.check = fail
         with pytest.raises(ZeroDivisionError):
-            await asyncio.wait_for(module._run(controller), 20)
+            await asyncio.wait_for(module.run_parts(controller), 20)
         store.close()
 
     asyncio.run(go())

@@ -45,7 +45,7 @@ def started(tmp_path):
 
 def carry_out(controller):
     """As its loop does."""
-    asyncio.run(controller.rolling._bring_about(read_change(controller.store)))
+    asyncio.run(controller.rolling.bring_about(read_change(controller.store)))
     assert read_change(controller.store).state == DONE
 
 

@@ -133,7 +133,7 @@ def test_what_no_longer_fits_after_a_restart_is_decided_anew(model):
 
 def heard_s(grants):
     """When a worker heard the gateway of the north last."""
-    return float(grants._all.heard_s[0, grants._gateways["north"]])
+    return grants.heard_s("north")
 
 
 def test_leases_are_renewed_however_long_a_period_of_telemetry_is(model):

@@ -92,7 +92,7 @@ def test_a_client_that_gives_its_server_up_ends_what_is_under_way_and_goes_on_la
         server = await http.serve(say_nothing)
         client = http.Client(server.host, server.port)
         asked = [asyncio.create_task(client.request("GET", "/", timeout_s=60)) for _ in range(3)]
-        await becomes(lambda: len(client._busy) >= 3)
+        await becomes(lambda: len(client.busy) >= 3)
         client.abort()
         for task in asked:
             with pytest.raises(GivenUp):

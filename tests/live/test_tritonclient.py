@@ -19,7 +19,7 @@ NEEDS = {"edgewise-rate-qps": "5", "edgewise-deadline-s": "10"}
 def expected(running, x):
     import onnxruntime
 
-    return onnxruntime.InferenceSession(str(running._folder / "dense.onnx")).run(["y"], {"x": x})[0]
+    return onnxruntime.InferenceSession(str(running.folder / "dense.onnx")).run(["y"], {"x": x})[0]
 
 
 @pytest.mark.parametrize("kind", ["http", "grpc"])

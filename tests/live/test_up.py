@@ -132,7 +132,7 @@ def test_what_was_closed_long_ago_is_forgotten_while_the_system_runs(up):
         store.records.close_stream(number, None, {})
     long_ago = time.time() - 31 * 86400.0
     marks = ",".join("?" * len(numbers))
-    store._db.execute(f"UPDATE stream SET closed_s = ? WHERE id IN ({marks})", (long_ago, *numbers))
+    store.run(f"UPDATE stream SET closed_s = ? WHERE id IN ({marks})", (long_ago, *numbers))
     wait_until(lambda: not {row["stream"] for row in store.records.streams()} & set(numbers))
     store.close()
 

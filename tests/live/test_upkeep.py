@@ -135,18 +135,18 @@ def test_a_controller_forgets_processes_that_are_no_more(store):
         store.put("controller", {"admin_token": "t"})
         for k in range(50):  # replicas come and go, each at a port of its own
             gone = Process(f"replica-{k}", "replica", 2_000 + k)
-            controller.health._silent_s[f"1:{k}"] = 1.0
+            controller.health.silent_s[f"1:{k}"] = 1.0
             controller.processes.end(f"1:{k}")
             controller.health.served.add(f"1:{k}")
-            await controller._answer(gone, "GET", "/")
+            await controller.answer_of(gone, "GET", "/")
         stays = Process("worker", "worker", 3_000)
         store.want([stays], {})
-        await controller._answer(stays, "GET", "/")
+        await controller.answer_of(stays, "GET", "/")
         checking = asyncio.create_task(reconcile([controller.passes()["health"]]))
-        await becomes(lambda: len(controller._clients) <= 1 and not controller.health._silent_s)
+        await becomes(lambda: len(controller.clients) <= 1 and not controller.health.silent_s)
         checking.cancel()
         assert not any(controller.processes.told(f"1:{k}") for k in range(50))
         assert not controller.health.served
-        assert {url for url, _ in controller._clients} == {stays.url}
+        assert {url for url, _ in controller.clients} == {stays.url}
 
     asyncio.run(asyncio.wait_for(go(), 20))

@@ -149,12 +149,12 @@ class NaiveSites(Simulation):
 
     def _told(self, site: int, event: Event) -> None:
         commands = self.cores[site].handle(event)
-        self._carry_out(event.time_s, commands)
+        self.carry_out(event.time_s, commands)
         for stream_id in dict.fromkeys(command.stream_id for command in commands):
             self._settle(event.time_s, site, stream_id)
 
-    def _carry_out(self, now_s: float, commands: list[Command]) -> None:
-        super()._carry_out(now_s, commands)
+    def carry_out(self, now_s: float, commands: list[Command]) -> None:
+        super().carry_out(now_s, commands)
         for command in commands:
             if isinstance(command, Refuse):
                 self.reason[command.stream_id] = CODES[command.reason]
@@ -232,7 +232,7 @@ class NaiveSites(Simulation):
                 continue
             if leases.answered(i, worker, granted=i not in answer.refused):
                 self.refusals += 1
-                self._carry_out(now_s, core.handle(StreamClosed(now_s, i)))
+                self.carry_out(now_s, core.handle(StreamClosed(now_s, i)))
                 self._told(site, StreamOpened(now_s, self.trace[i]))
                 self._refuse_for_good(site, i, now_s)
             else:

@@ -102,7 +102,7 @@ def test_answers_on_links_of_payloads_equal_a_naive_simulator(both, timeout_s, s
     )  # fmt: skip
     world = World.build(scenario.catalog, scenario.topology, sharing)
     simulation = Simulation(scenario, policies.load("dispatch", "power-of-two"), 5, world=world)
-    assert simulation.carrier._carried.feeds_back
+    assert simulation.carrier.carried.feeds_back
     outcome = simulation.run()
     naive = NaiveBoth(world, simulation.trace, simulation.bound, 5, routes_of(scenario.topology), sharing)
     found = naive.run()

@@ -124,7 +124,7 @@ def both(data: dict[str, Any], seed: int) -> tuple[Any, Any, NaiveWorkers]:
         return policies.load("requests", data["policies"]["requests"])
 
     naive = NaiveWorkers(
-        streams.world, streams.trace, streams._last, sites, rows.view(np.recarray), make, seed, outages
+        streams.world, streams.trace, streams.last_worker, sites, rows.view(np.recarray), make, seed, outages
     )
     return run, found, naive.run()
 
@@ -238,7 +238,7 @@ def test_many_periods_at_once_are_what_they_are_one_by_one(
     for data in worlds:
         data["telemetry"]["lag_s"], data["streams"]["gateways"] = lag_s, "per_site"
     went, together = [], list[Any]()
-    through = SiteSimulation._go_through
+    through = SiteSimulation.go_through_many
 
     def at_once(simulation: SiteSimulation, to_s: float) -> bool:
         before = simulation.periods.many.copy()
@@ -246,11 +246,11 @@ def test_many_periods_at_once_are_what_they_are_one_by_one(
         went.append(simulation.periods.many - before)
         return done
 
-    monkeypatch.setattr(SiteSimulation, "_go_through", at_once)
+    monkeypatch.setattr(SiteSimulation, "go_through_many", at_once)
     together = [ran(each) for each in worlds]
     assert (np.sum(went, axis=0)[[SAMPLED, HEARD_OF, COUNTED_TO]] > 20).all()
     assert np.max(went) > 3
-    monkeypatch.setattr(SiteSimulation, "_go_through", lambda simulation, to_s: False)
+    monkeypatch.setattr(SiteSimulation, "go_through_many", lambda simulation, to_s: False)
     assert [ran(each) for each in worlds] == together
 
 
@@ -264,7 +264,7 @@ def test_the_load_of_requests_is_left_out_of_what_streams_may_have(
     run, told = joint_run(data, 3, True), []
     streams, sites = run.parts["streams"].simulation, run.parts["services"].sites
     monkeypatch.setattr(
-        streams, "_go_through", lambda to_s: False
+        streams, "go_through_many", lambda to_s: False
     )  # who goes on in compiled code is not told
     measured = streams.measured_requests
 
@@ -273,7 +273,7 @@ def test_the_load_of_requests_is_left_out_of_what_streams_may_have(
         booked = [float(core.loads.state.real[ELSEWHERE, 0]) for core in streams.cores]
         told.append((now_s, load_qps.copy(), booked))
 
-    sites._guests.measured = noted
+    sites.guests.measured = noted
     run_out(run)
     rows, period_s, lag_s = sites.rows, sites.news.period_s, sites.news.lag_s
     there = streams.world

@@ -71,7 +71,7 @@ def steered(
     async def at_once(work: Callable[..., Any], *given: Any) -> Any:
         return work(*given)
 
-    patched.setattr(Controller, "_gateways", answers)
+    patched.setattr(Controller, "ask_gateways", answers)
     patched.setattr(asyncio, "to_thread", at_once)
     store.put("began_s", BEGAN_UNIX_S)
     controller = Controller(store, backend)  # type: ignore[arg-type]
@@ -91,10 +91,10 @@ def _pools(gateway: Any) -> dict[str, Any]:
 
 async def follow(following: Following, first_s: float, period_s: float) -> None:
     """Look at once, then at `first_s` and every period from there on."""
-    following._follow()
+    following.look()
     await asyncio.sleep(first_s)
     while True:
-        following._follow()
+        following.look()
         await asyncio.sleep(period_s)
 
 

@@ -127,7 +127,7 @@ async def live(data, seed, requests, folder, patched):
     async def at_once(work, *given):
         return work(*given)
 
-    patched.setattr(Controller, "_gateways", lambda controller, *asked: answers(*asked))
+    patched.setattr(Controller, "ask_gateways", lambda controller, *asked: answers(*asked))
     patched.setattr(asyncio, "to_thread", at_once)
     at, refresh = [0], ServiceRequests.refresh
 

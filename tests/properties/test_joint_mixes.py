@@ -194,14 +194,14 @@ def test_at_no_time_is_more_reserved_of_a_link_than_it_has_nor_sent_than_is_left
 
     def note(run: JointRun) -> bool:
         pulls = run.reserved.pulls
-        tell = pulls._tell
+        tell = pulls.tell
 
         def told_too(now_s: float, bps: Any) -> None:
             told.append((now_s, bps.copy()))
             tell(now_s, bps)
             pulls.validate()
 
-        pulls._tell = told_too
+        pulls.tell = told_too
         return False
 
     policy = type("Drawn", (AddSome,), {"frames": frames})

@@ -23,7 +23,7 @@ def folders(tmp_path, monkeypatch):
     """Results and output of one test only."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(commands, "results_folder", lambda: tmp_path / "results")
-    monkeypatch.setattr(run, "_registered", {})
+    monkeypatch.setattr(run, "reproductions", {})
     made = run.reproduction("small", paper="Small [b]", claims={"one": "at least [1]", "two": "more"})
     made(lambda r: r.claim("one", exact(2.0), at_least(1.0)))
     return tmp_path

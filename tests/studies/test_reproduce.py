@@ -259,7 +259,7 @@ def test_a_claim_that_changed_after_it_was_frozen_stops_the_look(tmp_path, regis
 @pytest.fixture
 def register(monkeypatch):
     """Reproductions of one test only."""
-    monkeypatch.setattr(run, "_registered", {})
+    monkeypatch.setattr(run, "reproductions", {})
 
     def add(measure, name="demo", **kwargs):
         claims = {"one": "the first", "two": "the second"}
@@ -453,7 +453,7 @@ def test_a_quick_run_measures_as_much_on_a_machine_a_thousand_times_as_busy(tmp_
         monkeypatch.setattr(time, name, lambda clock=clock: 1000.0 * clock())
     monkeypatch.setattr(osdec, "AHEAD", 2)  # short programs
     quick = run.Run(run.find("osdec"), True, tuple(VALIDATION[:4]), tmp_path, tmp_path)
-    assert [outcome.reward.size for outcome in osdec._programs(quick)] == [4, 4]
+    assert [outcome.reward.size for outcome in osdec.programs(quick)] == [4, 4]
 
 
 def test_a_changed_scenario_stops_the_run(tmp_path, register):

@@ -65,4 +65,4 @@ def test_what_is_no_cluster_is_said(tmp_path, address, message, monkeypatch):
 
 def test_a_worker_of_another_version_is_said():
     with pytest.raises(RunError, match=r"this is 0\.0\.0; install the same"):
-        parallel._numbered("0.0.0", print, 0)
+        parallel.run_numbered("0.0.0", print, 0)

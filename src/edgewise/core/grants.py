@@ -64,6 +64,10 @@ class Grants:
         self._streams: dict[str, dict[str, int]] = {}  # numbers, by gateway
         self._free = list(range(self._all.place.size))  # numbers
 
+    def heard_s(self, gateway: str) -> float:
+        """When a gateway that has something here was heard last."""
+        return float(self._all.heard_s[0, self._gateways[gateway]])
+
     @property
     def loads(self) -> dict[str, dict[str, float]]:
         """By gateway and stream; `expire` first."""

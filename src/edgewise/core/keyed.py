@@ -153,7 +153,7 @@ def normal_from(word: np.uint64) -> float:
             return float(x)
         word = finalise_of(word, AGAIN)
         if layer == 0:
-            return math.copysign(_normal_tail(word), x)
+            return math.copysign(normal_tail(word), x)
         low, high = math.exp(-0.5 * NORMAL_EDGE[layer] ** 2), math.exp(-0.5 * NORMAL_EDGE[layer + 1] ** 2)
         if low + unit_of(word) * (high - low) < math.exp(-0.5 * x * x):
             return float(x)
@@ -161,7 +161,7 @@ def normal_from(word: np.uint64) -> float:
 
 
 @kernel
-def _normal_tail(word: np.uint64) -> float:
+def normal_tail(word: np.uint64) -> float:
     """A normal draw beyond the lowest layer (Marsaglia 1964)."""
     while True:
         further = exponential_from(word) / NORMAL_TAIL

@@ -49,17 +49,17 @@ class Pulls:
     """
 
     def __init__(self, capacity_bps: Floats, kept: float, tell: Callable[[float, Floats], None]) -> None:
-        self._capacity_bps, self._tell = capacity_bps, tell
+        self._capacity_bps, self.tell = capacity_bps, tell
         self._most_bps = capacity_bps * (1.0 - kept)
-        self._flows_bps, self.reserved_bps = np.zeros((2, capacity_bps.size))
+        self.flows_bps, self.reserved_bps = np.zeros((2, capacity_bps.size))
         self.pulls: list[Pull] = []
         self.down: set[int] = set()
 
     def set_flows(self, now_s: float, bps: Floats) -> None:
         """Flows of pipelines have (L,) rates from now on; what they leave by rounding is nothing."""
         bps = np.where(self._capacity_bps - bps < TOLERANCE * self._capacity_bps, self._capacity_bps, bps)
-        if (bps != self._flows_bps).any():
-            self._flows_bps = bps
+        if (bps != self.flows_bps).any():
+            self.flows_bps = bps
             self._fill(now_s)
 
     def change(self, now_s: float, way: int, up: bool) -> None:
@@ -99,17 +99,17 @@ class Pulls:
         Raises:
             AssertionError: one is.
         """
-        used = self._flows_bps.copy()
+        used = self.flows_bps.copy()
         for pull in self.pulls:
             used[pull.links] += pull.rate_bps
         assert np.allclose(used, self.reserved_bps), "reserved rates differ from the sum of flows and pulls"
         assert (used <= self._capacity_bps * (1 + TOLERANCE)).all(), "a link is exceeded"
-        most_bps = np.maximum(self._most_bps, self._flows_bps)
+        most_bps = np.maximum(self._most_bps, self.flows_bps)
         assert (used <= most_bps * (1 + TOLERANCE)).all(), "pulls take what is kept"
 
     def _fill(self, now_s: float) -> None:
-        free_bps = np.maximum(self._most_bps - self._flows_bps, 0.0)
-        reserved_bps = self._flows_bps.copy()
+        free_bps = np.maximum(self._most_bps - self.flows_bps, 0.0)
+        reserved_bps = self.flows_bps.copy()
         rates = np.zeros(len(self.pulls))
         going = [n for n, pull in enumerate(self.pulls) if pull.way not in self.down]
         rates[going] = max_min(free_bps, [self.pulls[n].links for n in going])
@@ -120,7 +120,7 @@ class Pulls:
                 pull.since_s, pull.rate_bps = now_s, rate_bps
         if (reserved_bps != self.reserved_bps).any():
             self.reserved_bps = reserved_bps
-            self._tell(now_s, reserved_bps)
+            self.tell(now_s, reserved_bps)
 
 
 def max_min(free_bps: Floats, paths: Sequence[Ints]) -> Floats:

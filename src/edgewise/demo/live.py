@@ -128,7 +128,7 @@ def run(seconds: float, out: Console, folder: Path, seed: int) -> DemoOutcome:
     shutil.rmtree(state, ignore_errors=True)
     measured, machine = asyncio.run(_measure(state, scenario, streams, out, seed))
     live = [shares_of(name, [_total(seen, kind) for kind in KINDS]) for name, seen in measured.items()]
-    simulated = [_simulated(scenario, name, streams, seed) for name in POLICIES]
+    simulated = [simulated_shares(scenario, name, streams, seed) for name in POLICIES]
     result = DemoOutcome(live, simulated, machine)
     outcome.show(out, result)
     command = f"edgewise demo --seconds {seconds:g} --seed {seed}"
@@ -194,7 +194,8 @@ async def _show(
             await asyncio.wait([playing], timeout=0.25)
 
 
-def _simulated(scenario: Scenario, policy: str, streams: Sequence[Stream], seed: int) -> PolicyShares:
+def simulated_shares(scenario: Scenario, policy: str, streams: Sequence[Stream], seed: int) -> PolicyShares:
+    """What becomes of the streams' queries in a simulation with this policy."""
     run = simulation_of(scenario, partial(policies.load, "dispatch", policy), seed, streams=streams).run()
     return shares_of(policy, [int(np.sum(run.streams[kind])) for kind in KINDS])
 

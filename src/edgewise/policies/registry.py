@@ -42,7 +42,7 @@ Policy = Any
 GROUP = "edgewise.policies"
 Make = Callable[[], Any]
 METHODS = ("reset", "decide")  # of every policy
-_known: dict[str, dict[str, type]] = {decision: {} for decision in DECISIONS}
+registered: dict[str, dict[str, type]] = {decision: {} for decision in DECISIONS}
 _simulated: set[type] = set()  # that run in simulation only
 _offered: dict[str, dict[str, Callable[[], Make]]] = {decision: {} for decision in DECISIONS}
 # Policies that simulate lie above this layer: they are found by name, as those of other packages.
@@ -83,7 +83,7 @@ def policy(name: str, live: bool = True) -> Callable[[P], P]:
     """
 
     def register(cls: P) -> P:
-        known = _known[declared(f"policy {name!r}", cls)]
+        known = registered[declared(f"policy {name!r}", cls)]
         other = known.get(name)
         if other is not None and other.__qualname__ != cls.__qualname__:
             raise PolicyError(f"policy name {name!r} is taken by {other.__module__}.{other.__qualname__}")
@@ -120,7 +120,7 @@ def names(decision: str, live: bool = False) -> list[str]:
         live: leave out those that run in simulation only.
     """
     _families(decision)
-    known = {name for name, cls in _known[decision].items() if not live or runs_live(cls)}
+    known = {name for name, cls in registered[decision].items() if not live or runs_live(cls)}
     trained, foreign = cards.shipped(decision), (each.name for each in _entries(decision))
     return sorted({*known, *_offered[decision], *trained, *foreign})
 
@@ -218,7 +218,7 @@ def _copied(policy: Any) -> Any:
 def _named(decision: str, name: str) -> Make:
     """What makes a policy by its name, its file or its card."""
     card = Path(name) if name.endswith(".json") else cards.shipped(decision).get(name)
-    if card is not None and name not in _known[decision]:
+    if card is not None and name not in registered[decision]:
         return partial(cards.load, decision, cards.read(decision, card).path)
     return _from_file(name) if is_file(name) else _by_name(decision, name)
 
@@ -228,7 +228,7 @@ def ships(decision: str, name: str) -> bool:
     _families(decision)
     if is_file(name):
         return cards.SHIPPED in Path(name).absolute().parents
-    named = name in _known[decision] or name in _offered[decision] or name in cards.shipped(decision)
+    named = name in registered[decision] or name in _offered[decision] or name in cards.shipped(decision)
     return named or all(entry.name != name for entry in _entries(decision))
 
 
@@ -274,8 +274,8 @@ def _entries(decision: str) -> list[EntryPoint]:
 
 
 def _by_name(decision: str, name: str) -> Make:
-    if name in _known[decision]:
-        return _known[decision][name]
+    if name in registered[decision]:
+        return registered[decision][name]
     if name in _offered[decision]:
         return _offered[decision][name]()
     for entry in _entries(decision):

@@ -83,7 +83,7 @@ def _bands(held: Sequence[Mapping[str, Any]], key: str, has: float, edges: Float
         if row[key] > 0.0:
             spans.setdefault(row["work"], []).append((row["start_s"], row["end_s"], row[key] / has))
     arrays = {work: np.array(spans[work]).T for work in BANDS if work in spans}
-    return {work: _mean_in_steps(one[0], one[1], one[2], edges) for work, one in arrays.items()}
+    return {work: mean_in_steps(one[0], one[1], one[2], edges) for work, one in arrays.items()}
 
 
 def _of_messages(links: pa.Table, edges: Floats) -> list[Track]:
@@ -95,13 +95,13 @@ def _of_messages(links: pa.Table, edges: Floats) -> list[Track]:
         could = np.maximum(capacity, 1e-9)
         bands = {"reserved": reserved / could, "messages": sent / could / (end_s - start_s)}
         shares = {
-            work: _mean_in_steps(start_s, end_s, share, edges) for work, share in bands.items() if share.any()
+            work: mean_in_steps(start_s, end_s, share, edges) for work, share in bands.items() if share.any()
         }
         tracks.append(Track(link, rate(float(capacity.max())), shares))
     return tracks
 
 
-def _mean_in_steps(start_s: Floats, end_s: Floats, amount: Floats, edges: Floats) -> Floats:
+def mean_in_steps(start_s: Floats, end_s: Floats, amount: Floats, edges: Floats) -> Floats:
     """(STEPS,) mean in each step of the sum of what spans hold."""
     times, change = np.concatenate([start_s, end_s]), np.concatenate([amount, -amount])
     order = np.argsort(times, kind="stable")

@@ -124,7 +124,7 @@ class Simulation(Changes):
         self._links = Links(*(array.copy() for array in self.world.links))
         self.ways = way_arrays(self.world, self._links)
         self._delay_s = self.ways.view(np.ndarray)["delay_s"]  # read sooner than an array of records
-        self._last = self.bound.copy()  # the worker of each stream's records
+        self.last_worker = self.bound.copy()  # the worker of each stream's records
         self._counts = np.zeros((3, self._windows), dtype=np.int64)  # opened, bound, refused
         self.carrier = self._carrier(np.uint64(seed & 0xFFFFFFFFFFFFFFFF), wires)
         self._alive = self.world.at_first.copy()
@@ -159,7 +159,7 @@ class Simulation(Changes):
                 break
             if queued:
                 heapq.heappop(self._queue)
-            elif self._go_through(min(time_s, self._queue[0][0] if self._queue else np.inf)):
+            elif self.go_through_many(min(time_s, self._queue[0][0] if self._queue else np.inf)):
                 continue
             self._play_until(next_s, including_closings=kind != COUNTED)
             self._take(next_s, kind, what)
@@ -194,7 +194,7 @@ class Simulation(Changes):
         busy_s = tables.busy_until(self.workers, self.scenario.duration_s)
         self.serve_rest()
         self.core.validate()
-        streams = tables.stream_records(self.world, self.trace, self.truth, self._last, self.reason)
+        streams = tables.stream_records(self.world, self.trace, self.truth, self.last_worker, self.reason)
         windows = self._stamped(
             tables.window_records(self.tally, self._counts, self.active, self.scenario.duration_s)
         )
@@ -266,7 +266,7 @@ class Simulation(Changes):
             told.period_s, told.lag_s, self.scenario.duration_s, self.world.workers, gateways, links
         )
 
-    def _go_through(self, to_s: float) -> bool:
+    def go_through_many(self, to_s: float) -> bool:
         """Take all moments of telemetry before `to_s` at once; whether that was done."""
         return False
 
@@ -327,13 +327,14 @@ class Simulation(Changes):
             self._note_active()
 
     def _told(self, site: int, event: Event) -> None:
-        self._carry_out(event.time_s, self.cores[site].handle(event))
+        self.carry_out(event.time_s, self.cores[site].handle(event))
 
     def _note_active(self) -> None:
         policy = self.core.policy
         self.active.append(policy.current.name if isinstance(policy, ChoosingPolicy) else policy.name)
 
-    def _carry_out(self, now_s: float, commands: list[Command]) -> None:
+    def carry_out(self, now_s: float, commands: list[Command]) -> None:
+        """Bind, move and refuse streams as commands say."""
         window = min(int(now_s / self.scenario.window_s), self._windows - 1)
         if commands:
             self.log.append(Said(now_s, commands))
@@ -355,7 +356,7 @@ class Simulation(Changes):
         if streams.size == 0:
             return
         worker = self.bound[streams]
-        self._last[streams] = worker
+        self.last_worker[streams] = worker
         delay_s = self._delay_s[self.rows.site[streams], self.world.cluster[worker]]
         reached = delay_s < np.inf  # else queries are sent in vain from now on, until the core knows of it
         for i, at_s in zip(streams[~reached].tolist(), now_s[~reached].tolist(), strict=True):

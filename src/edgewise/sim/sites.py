@@ -197,7 +197,7 @@ class SiteSimulation(Simulation):
         scores = self._filled or desks.filled([])
         return self._go(self.requests, scores, SERVE, to_s)[1]
 
-    def _go_through(self, to_s: float) -> bool:
+    def go_through_many(self, to_s: float) -> bool:
         """See `Simulation`; where Python has nothing to do at these moments."""
         requests = self._together
         if requests is None or requests.calm or self._note_all or any(core.heeds for core in self.cores):
@@ -233,7 +233,8 @@ class SiteSimulation(Simulation):
         run, on, visits, (streams, carried, workers, ways, key, tally) = requests.given()
         whole = Whole(
             self.periods, self._site, run, on, visits, streams, carried, workers, ways, key, tally,
-            self.bound, self.reason, self._last, requests.load_qps, share_of_period(self.periods.period_s),
+            self.bound, self.reason, self.last_worker, requests.load_qps,
+            share_of_period(self.periods.period_s),
         )  # fmt: skip
         what = whole, self._events, self._played, how, to_s, given
         who, why, self._played = self._loop_of(go_through, scores, 3, *what)(scores, *what)
@@ -362,14 +363,15 @@ class SiteSimulation(Simulation):
             self.heeded[site].append((event, commands))
         if not commands:
             return
-        self._carry_out(event.time_s, commands)
+        self.carry_out(event.time_s, commands)
         bindings, refused = self.cores[site].bindings, self.cores[site].refused
         desks.rebind(self._site, site, bindings, {i: CODES[why] for i, why in refused.items()})
         for stream_id in dict.fromkeys(command.stream_id for command in commands):
             self._site = desks.settled(self._site, event.time_s, site, stream_id)
 
-    def _carry_out(self, now_s: float, commands: list[Command]) -> None:
-        super()._carry_out(now_s, commands)
+    def carry_out(self, now_s: float, commands: list[Command]) -> None:
+        """See `Simulation.carry_out`."""
+        super().carry_out(now_s, commands)
         for command in commands:
             if isinstance(command, Refuse):
                 self.reason[command.stream_id] = CODES[command.reason]

@@ -141,7 +141,7 @@ def scenario_of(world: int, setting: str) -> Scenario:
     for written, variant in zip(data["catalog"]["variants"], base.catalog.variants, strict=True):
         written["capacity_qps"] = at["fill"] * most_qps(variant)
     kept = [_shorter(each, at["longest_s"]) for each in base.streams.applications]
-    weights = _weights(kept, world, at["mix_spread"])
+    weights = drawn_weights(kept, world, at["mix_spread"])
     for written, each, weight in zip(data["streams"]["applications"], kept, weights, strict=True):
         written["length_s"], written["weight"] = list(each.length_s), float(weight)
     for tier, changes in _tiers(at).items():
@@ -180,7 +180,7 @@ def _tiers(at: Point) -> dict[str, dict[str, Any]]:
     }
 
 
-def _weights(applications: list[Application], world: int, spread: float) -> Floats:
+def drawn_weights(applications: list[Application], world: int, spread: float) -> Floats:
     """(A,) weights that bring the paper's load, nearest to those of a world.
 
     p_a ∝ exp(s z_a - μ m_a)

@@ -323,7 +323,7 @@ def _beyond(run: Run, outcomes: dict[str, DeferralOutcome]) -> None:
     optimum = f"optimum {bounds.mean():.0f}"
     ours = outcomes["osdec"].reward
     run.claim("osdec-optimum", measured(ours / bounds, optimum), at_least(0.98))
-    slot, horizon = _programs(run)
+    slot, horizon = programs(run)
     n = horizon.reward.size
     for rival, least in (("fifo", 1.0195), ("osdec", 1.01)):
         finding = _ratio(horizon.reward, outcomes[rival].reward[:n], horizon)
@@ -335,7 +335,7 @@ def _beyond(run: Run, outcomes: dict[str, DeferralOutcome]) -> None:
     outcomes["horizon"] = horizon
 
 
-def _programs(run: Run) -> list[DeferralOutcome]:
+def programs(run: Run) -> list[DeferralOutcome]:
     """A program in each slot, for this slot by itself and for 12."""
     capacity = generate(PAPER, FITTING).left_over
     programs = [Horizon(Forecast.fit(capacity, ahead)) for ahead in (1, AHEAD)]

@@ -95,10 +95,10 @@ def test_tails_to_four_and_a_half_deviations(million):
 def test_the_tail_itself_is_normal():
     # Only one word of 4,000 gets there: all of these do.
     words = keyed.bits(3, 4, 0, np.arange(200_000))
-    x = np.array([keyed._normal_tail(word) for word in words])
+    x = np.array([keyed.normal_tail(word) for word in words])
     beyond = stats.truncnorm(keyed.NORMAL_TAIL, keyed.LARGEST_NORMAL)
     assert stats.kstest(x, beyond.cdf).pvalue > 1e-3 and x.max() < keyed.LARGEST_NORMAL
-    assert [keyed._normal_tail(word) for word in words[:300]] == x[:300].tolist()
+    assert [keyed.normal_tail(word) for word in words[:300]] == x[:300].tolist()
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -129,7 +129,7 @@ def test_plain_python_draws_the_same():
     code = (
         "import numpy as np; from edgewise.core import keyed as k; s = np.uint64(5)\n"
         "print([(k.normal_pair_of(s, 4, 7, i), k.exponential_of(s, 4, 7, i)) for i in range(3000)])\n"
-        "print([k._normal_tail(word) for word in k.bits(1, 1, 0, np.arange(100))])"
+        "print([k.normal_tail(word) for word in k.bits(1, 1, 0, np.arange(100))])"
     )
     plain = run(
         [sys.executable, "-c", code],

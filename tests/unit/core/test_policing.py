@@ -76,5 +76,5 @@ def test_what_is_remembered_of_closed_streams_is_bounded():
         bucket.take(0.0)
         buckets.closed("score", bucket, 0.0)
         buckets.closed("never used", Bucket(1.0, 0.0), 0.0)
-    assert {kind: len(kept) for kind, kept in buckets._closed.items()} == {"score": MOST_CLOSED}
-    assert refused(buckets.opened("score", 1.0, 1e6), [1e6] * 20) == 0 and not buckets._closed["score"]
+    assert {kind: len(kept) for kind, kept in buckets.remembered.items()} == {"score": MOST_CLOSED}
+    assert refused(buckets.opened("score", 1.0, 1e6), [1e6] * 20) == 0 and not buckets.remembered["score"]

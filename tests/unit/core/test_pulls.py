@@ -132,7 +132,7 @@ def test_no_link_is_exceeded_and_every_bit_is_pulled_once(events):
             cancelled += pull.left_bits - pull.rate_bps * (now_s - pull.since_s)
             made.cancel(now_s, pull)
         made.validate()
-        flows, used = np.minimum(made._flows_bps, capacity), made.reserved_bps
+        flows, used = np.minimum(made.flows_bps, capacity), made.reserved_bps
         assert (used <= np.maximum(flows, SHARE * capacity) * (1 + 1e-9)).all()  # messages have their part
         assert all(pull.end_s >= now_s * (1 - 1e-12) for pull in made.pulls)
         assert all(pull.rate_bps == 0.0 for pull in made.pulls if pull.way in made.down)

@@ -95,5 +95,5 @@ def test_room_is_larger_for_a_client_alone_and_clients_are_forgotten():
     assert shares.depth(1.0) == SHARED and shares.depth(2.0 * LATELY_S) == ALONE
     for number in range(2 * MANY):
         shares.end(f"c{number}", number, 9) if shares.enter(100.0 * number, f"c{number}", number, 9) else None
-    assert len(shares._clients) <= MANY + 1
+    assert len(shares.clients) <= MANY + 1
     shares.validate()

@@ -165,7 +165,7 @@ def test_habits_learn_how_long_streams_last(watched):
         rows = Rows(*(column[here] for column in items))
         bound = Bound(rows, np.zeros(here.sum(), dtype=np.int64), opens[here])
         habits.watch(replace(view, now_s=now_s, bound=bound))
-    kinds = list(habits._watched_s)
+    kinds = list(habits.watched_s)
     assert habits.ends_per_s(kinds)[0] == pytest.approx(1 / lasts, rel=0.15)
 
 

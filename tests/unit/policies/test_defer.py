@@ -218,7 +218,7 @@ def test_a_trained_policy_asked_each_second_remembers_quarters_of_an_hour():
         for second in (0.0, 1.0, 899.0):
             found = fine.decide(view(900.0 * quarter + second, 1.0))
             assert (found > 0).sum() == (wanted > 0).sum() == 2
-        np.testing.assert_allclose(fine._before, coarse._before)
+        np.testing.assert_allclose(fine.before, coarse.before)
 
 
 def test_pattern_is_as_it_was_frozen_and_seeds_are_worlds():

@@ -112,8 +112,8 @@ def test_the_shadow_schedule_respects_replicas_and_the_way_to_the_cloud(small: T
     policy.reset(small.system, Key(0))
     view = worlds_of(small).view
     policy.decide(view)
-    rate, time_s, payload_bytes = policy._known
-    for w, shares in enumerate(policy._shares):
+    rate, time_s, payload_bytes = policy.known
+    for w, shares in enumerate(policy.shares):
         assert (shares.sum(axis=1) <= rate[w] + 1e-9).all()
         assert 8.0 * payload_bytes * shares[:, 0].sum() <= small.system.rate_bps[0, 0] * (1 + 1e-9)
         assert (shares[:, 1:].T * time_s[w] <= view.ready[w, 1:] + 1e-9).all()

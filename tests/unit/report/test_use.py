@@ -264,7 +264,7 @@ def test_means_in_steps_add_up_to_the_whole() -> None:
     start_s = rng.uniform(0.0, 50.0, 200)
     end_s = start_s + rng.uniform(0.0, 50.0, 200)
     amount, edges = rng.uniform(0.0, 2.0, 200), np.linspace(0.0, 100.0, timeline.STEPS + 1)
-    found = timeline._mean_in_steps(start_s, end_s, amount, edges)
+    found = timeline.mean_in_steps(start_s, end_s, amount, edges)
     assert (found * np.diff(edges)).sum() == pytest.approx((amount * (end_s - start_s)).sum())
     exact = [amount[(start_s <= t) & (t < end_s)].sum() for t in (edges[:-1] + edges[1:]) / 2]
     assert np.abs(found - exact).max() < amount.sum() / 10

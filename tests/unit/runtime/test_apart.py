@@ -282,12 +282,12 @@ def test_who_kills_it_is_named_and_it_comes_back(own):
 
 def test_one_that_is_replaced_ends_whatever_it_does(own):
     policy = loaded(own, "dispatch", 0.3)
-    core, kept_there = asked(policy), policy._kept
+    core, kept_there = asked(policy), policy.kept
     first = policy.pid
     doing(own, "loop")
     core.handle(StreamOpened(0.0, stream(1, core.world)))
-    wait_until(lambda: kept_there._latest.pid != first)  # the next one loops while it begins
-    pid = kept_there._latest.pid
+    wait_until(lambda: kept_there.latest.pid != first)  # the next one loops while it begins
+    pid = kept_there.latest.pid
     core.use(policies.load("dispatch", "closest"))
     del policy
     wait_until(lambda: gone(pid))

@@ -36,7 +36,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(pair):
         theirs.recv(65536)
         theirs.send(b"4711")
 
-    asking._patience_s = 30.0
+    asking.patience_s = 30.0
     answering = threading.Thread(target=answer)
     answering.start()
     assert asking(WANTED) == 4711

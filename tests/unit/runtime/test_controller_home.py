@@ -16,7 +16,7 @@ def request(path, method="GET", **headers):
 
 def test_the_page_is_answered_without_any_state():
     controller = Controller.__new__(Controller)  # nothing of it is asked
-    answer = asyncio.run(controller._handle(request("/")))
+    answer = asyncio.run(controller.handle(request("/")))
     assert answer.status == 200 and answer.headers["content-type"] == "text/html; charset=utf-8"
     assert answer.body.decode() == HOME
 

@@ -162,7 +162,7 @@ def test_a_gateway_goes_on_while_its_controller_is_away(controller, answering, t
         number = copy.records.open_stream("gateway-0", NEEDS, None)
         assert handing.step() and controller.records.open_streams("gateway-0")[0].id == number
         server.close()
-        handing._disconnect()
+        handing.disconnect()
         copy.records.bind({number: "w"})
         assert not handing.step() and not handing.step()
         Handing(url, SHOWS, "gateway-0", folder).begin(0.0)  # its container starts anew

@@ -27,7 +27,7 @@ DO = st.sampled_from(("look", "look", "look", "want", "not want", "begin anew"))
 class Alone(Controller):
     """A controller whose gateways do not answer: nobody is at the addresses that a cluster says."""
 
-    async def _gateways(self, method, path):
+    async def ask_gateways(self, method, path):
         return []
 
 
@@ -230,7 +230,7 @@ def test_where_one_answers_is_known_while_it_cannot_be_written_down(tmp_path, mo
             def fail(*_):
                 raise StoreError("no room")
 
-            full.setattr(Store, "_answers_at", fail)
+            full.setattr(Store, "write_answers_at", fail)
             system.look()
             (handle,) = system.cluster.running()
             assert system.store.process("a").process.url == system.cluster.processes[handle].url

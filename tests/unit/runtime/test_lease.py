@@ -66,8 +66,12 @@ def time_s(monkeypatch):
 
 
 @pytest.fixture
-def two():
-    server = ApiServer()
+def server():
+    return ApiServer()
+
+
+@pytest.fixture
+def two(server):
     return [Leading(server, OWNER, who) for who in ("one", "other")]
 
 
@@ -108,19 +112,21 @@ def test_whoever_was_away_and_followed_by_nobody_goes_on(two, time_s):
     write(one)
 
 
-def test_of_two_who_take_it_at_once_one_has_it(two, time_s, monkeypatch):
+def test_of_two_who_take_it_at_once_one_has_it(server, two, time_s, monkeypatch):
     one, other = two
     assert one.take() and not other.take()
-    third = Leading(other._client, OWNER, "third")
+    third = Leading(server, OWNER, "third")
     assert not third.take()
     time_s.s += HELD_S + 1
-    may_take = third._may_take
+    get = server.get
 
-    def late(found):
-        assert other.take()
-        return may_take(found)
+    def late(*of):
+        monkeypatch.setattr(server, "get", get)
+        found = get(*of)
+        assert other.take()  # after the third has read it, and before it writes
+        return found
 
-    monkeypatch.setattr(third, "_may_take", late)
+    monkeypatch.setattr(server, "get", late)
     assert not third.take()
 
 

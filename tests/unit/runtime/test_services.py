@@ -300,10 +300,10 @@ def test_the_view_sums_what_gateways_say(tmp_path):
 
     replicas, store, _ = controller(tmp_path, ask=ask)
     store.started("camera@west-0#0", "1:1", 0)
-    replicas._frame = 0
+    replicas.frame = 0
     asyncio.run(replicas.step(0.0))
     replicas.plane.listen(0.0)
-    replicas.plane.tell(replicas._counted(replicas.plane.orchestrated), 0.0)
+    replicas.plane.tell(replicas.counted(replicas.plane.orchestrated), 0.0)
     core = replicas.plane.cores["orchestrate"]
     view = core.view(0.0)
     assert (view.busy[0, 1, CAMERA], view.waiting[0, 1, CAMERA], view.ready[0, 1, CAMERA]) == (1, 2, 1)
@@ -315,7 +315,7 @@ def test_the_view_sums_what_gateways_say(tmp_path):
     answers[0]["services"]["camera"]["arrived"] = 7
     answers[1]["services"]["camera"]["arrived"] = 1  # it was started anew
     asyncio.run(replicas.step(0.0))
-    assert replicas._new(replicas.plane.orchestrated, "arrived").tolist() == [3, 0, 0]
+    assert replicas.counted(replicas.plane.orchestrated).arrived.tolist() == [3, 0, 0]
     found = replicas.report()
     assert found["services"][CAMERA]["nodes"]["west-0"]["ready"] == 1
     assert found["services"][CAMERA]["requests"]["arrived"] == 8
@@ -366,24 +366,21 @@ def test_frames_ask_the_policy_once_and_a_policy_that_fails_changes_nothing(tmp_
     store.put(FRAME, 10)
     asyncio.run(replicas.step(10 * frame_s))  # a controller that starts again does not repeat a frame
     assert placed(replicas, services).sum() == 3
-    assert replicas._new(replicas.plane.orchestrated, "arrived").tolist() == [
-        0,
-        0,
-        0,
-    ]  # nor count what came before
+    since = replicas.counted(replicas.plane.orchestrated)
+    assert since.arrived.tolist() == [0, 0, 0]  # nor count what came before
     asyncio.run(replicas.step(11 * frame_s))
     grown = placed(replicas, services)
     assert grown[:, CAMERA].sum() > 1
     asyncio.run(replicas.step(11.5 * frame_s))
     assert (placed(replicas, services) == grown).all()
-    replicas.core.policy._policy.decide = lambda view: 1 / 0
+    replicas.core.policy.policy.decide = lambda view: 1 / 0
     store.set_policy("orchestrate", "autoscaler")
 
     async def keep():
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reconcile([Pass("replicas", 0.001, "", replicas.go_on)]), 0.2)
 
-    replicas._frame = 0
+    replicas.frame = 0
     with caplog.at_level(logging.ERROR):
         asyncio.run(keep())
     assert "of orchestrate failed: ZeroDivisionError" in caplog.text and "ZeroDivisionError" in replicas.fault

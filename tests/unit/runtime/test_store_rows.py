@@ -1,5 +1,6 @@
 """Typed rows of the store: read as written, in files of earlier versions too, and all parts in one file."""
 
+import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -7,6 +8,7 @@ import pytest
 
 pytest.importorskip("msgspec", reason="the extra `live` is not installed")
 
+from edgewise.runtime import clock
 from edgewise.runtime.store import SteadyStore, Store
 from edgewise.runtime.store.database import Database, StoreError, StorePart
 from edgewise.runtime.store.jobs import Wish
@@ -92,7 +94,7 @@ def test_jobs_share_the_connection_and_the_transactions_of_their_store(tmp_path)
     assert [job.key for job in Store(store.file).jobs.listed()] == ["b"]
 
 
-def test_what_a_steady_store_cannot_write_is_owed_and_what_it_must_not_promise_fails(tmp_path):
+def test_what_a_steady_store_cannot_write_is_owed_and_what_it_must_not_promise_fails(tmp_path, monkeypatch):
     store = SteadyStore(tmp_path / "state.sqlite", wait_s=0.0)
     number = store.records.open_stream("gateway-0", {"task": "x"}, None)
     other = Store(store.file)
@@ -103,7 +105,6 @@ def test_what_a_steady_store_cannot_write_is_owed_and_what_it_must_not_promise_f
     assert store.records.streams_open() in (0, 1)  # read or not, it goes on
     other.run("ROLLBACK")
     other.close()
-    store._held = None  # it would look again after a while
-    store._tried_s = -1e9
+    monkeypatch.setattr(clock, "monotonic_s", lambda: time.monotonic() + 2.0)  # it looks again after a while
     store.settle()
     assert [row["reason"] for row in store.records.streams()] == ["over"]

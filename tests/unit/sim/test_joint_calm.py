@@ -30,9 +30,9 @@ def tables(monkeypatch, sharing, calm, policy=Autoscaler):
         frames.append(sites.now_s)
         return counted(sites)
 
-    until_s, counted = RequestSites._calm_until_s, RequestSites.counted
+    until_s, counted = RequestSites.calm_until_s, RequestSites.counted
     with monkeypatch.context() as patch:
-        patch.setattr(RequestSites, "_calm_until_s", calm_until_s)
+        patch.setattr(RequestSites, "calm_until_s", calm_until_s)
         patch.setattr(RequestSites, "counted", count)
         scenario = load_scenario("campus-small", SPARSE | {"sharing": sharing})
         found = simulate(scenario, {"orchestrate": policy}, seeds=(SEED,))

@@ -112,7 +112,7 @@ def test_what_comes_when_a_worker_is_back_is_served():
 def test_what_a_stream_had_under_way_when_it_moved_is_served_where_it_went(sharing):
     run = simulation(sharing, fails=())
     run.run_until(10.0)
-    run._carry_out(10.0, [Release(0, NEAR), Bind(0, FAR)])
+    run.carry_out(10.0, [Release(0, NEAR), Bind(0, FAR)])
     before = run.workers.each.batches[NEAR]
     run.core.validate = lambda: None  # nobody has asked it
     run.run()

@@ -141,14 +141,14 @@ def up_s(data: dict[str, Any], **policies: Any) -> tuple[float, Any, dict[str, A
 
     def look(run: Any) -> bool:
         queues = run.parts["services"].sites.queues
-        start = queues._start
+        start = queues.start
 
         def note(server: Any, there_s: float) -> None:
             start(server, there_s)
             if server.service == 1:
                 ready.append(there_s + queues.system.start_delay_s)
 
-        queues._start = note
+        queues.start = note
         return False
 
     run, found = run_of(data, orchestrate=AddAt, steps=look, **policies)

@@ -71,7 +71,7 @@ class Buckets:
 
     def __init__(self, burst: float = BURST) -> None:
         self._burst = burst
-        self._closed: dict[Hashable, deque[Bucket]] = {}
+        self.remembered: dict[Hashable, deque[Bucket]] = {}
 
     def opened(self, kind: Hashable, rate_qps: float, now_s: float) -> Bucket:
         """The bucket of a new stream.
@@ -79,7 +79,7 @@ class Buckets:
         Args:
             kind: what a client cannot change at will, so that it goes on with what it owes.
         """
-        made, closed = Bucket(rate_qps, now_s, self._burst), self._closed.get(kind)
+        made, closed = Bucket(rate_qps, now_s, self._burst), self.remembered.get(kind)
         while closed:
             if (owed := closed.pop().owed(now_s)) > 0.0:
                 made.owe(owed)
@@ -89,4 +89,4 @@ class Buckets:
     def closed(self, kind: Hashable, bucket: Bucket, now_s: float) -> None:
         """Its stream is closed."""
         if bucket.owed(now_s) > 0.0:
-            self._closed.setdefault(kind, deque(maxlen=MOST_CLOSED)).append(bucket)
+            self.remembered.setdefault(kind, deque(maxlen=MOST_CLOSED)).append(bucket)

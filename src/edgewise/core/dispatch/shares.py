@@ -60,12 +60,12 @@ class Shares:
     """Who goes next of those that ask for one service."""
 
     def __init__(self) -> None:
-        self._clients: dict[str, _Client] = {}
+        self.clients: dict[str, _Client] = {}
         self._under_way = self._turns = 0
 
     def depth(self, now_s: float) -> int:
         """Requests that may be under way for each replica."""
-        lately = [client for client in self._clients.values() if now_s - client.asked_s < LATELY_S]
+        lately = [client for client in self.clients.values() if now_s - client.asked_s < LATELY_S]
         return SHARED if len(lately) > 1 else ALONE
 
     def enter(self, now_s: float, client: str, number: int, room: int) -> bool | None:
@@ -74,11 +74,11 @@ class Shares:
         Args:
             room: requests that may be under way.
         """
-        if len(self._clients) > MANY:
+        if len(self.clients) > MANY:
             self._forget(now_s)
-        found = self._clients.setdefault(client, _Client())
+        found = self.clients.setdefault(client, _Client())
         found.asked_s = now_s
-        if self._under_way < room and not any(each.waiting for each in self._clients.values()):
+        if self._under_way < room and not any(each.waiting for each in self.clients.values()):
             self._go(found, number)
             return True
         if len(found.waiting) >= MOST_WAITING:
@@ -88,14 +88,14 @@ class Shares:
 
     def refuse(self, now_s: float, client: str) -> float:
         """A client has too many that wait; in how many seconds it is to be told so."""
-        found = self._clients[client]
+        found = self.clients[client]
         wait_s = min(max(found.told_s - now_s, 0.0), LONGEST_REFUSAL_S)
         found.told_s = now_s + wait_s + 1.0 / REFUSED_QPS
         return wait_s
 
     def end(self, client: str, number: int, room: int) -> list[int]:
         """A request ended, or its client hung up; those that go now."""
-        found = self._clients[client]
+        found = self.clients[client]
         if number in found.under_way:
             found.under_way.remove(number)
             self._under_way -= 1
@@ -107,7 +107,7 @@ class Shares:
         """Those that go now, as there is room."""
         went = []
         while self._under_way < room:
-            waiting = [each for each in self._clients.values() if each.waiting]
+            waiting = [each for each in self.clients.values() if each.waiting]
             if not waiting:
                 break
             first = min(waiting, key=lambda each: (len(each.under_way), each.turn))
@@ -122,12 +122,12 @@ class Shares:
         client.turn = self._turns
 
     def _forget(self, now_s: float) -> None:
-        self._clients = {
+        self.clients = {
             name: each
-            for name, each in self._clients.items()
+            for name, each in self.clients.items()
             if each.under_way or each.waiting or now_s - each.asked_s < LATELY_S
         }
 
     def validate(self) -> None:
         """Check every invariant; tests call it at teardown."""
-        assert self._under_way == sum(len(each.under_way) for each in self._clients.values())
+        assert self._under_way == sum(len(each.under_way) for each in self.clients.values())

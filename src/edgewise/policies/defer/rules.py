@@ -355,7 +355,7 @@ class LearnedDeferral(ScoreDeferral):
     def reset(self, world: Slots, key: Key) -> None:
         """Forget the past; without noise nothing is drawn."""
         self._slot = -1
-        self._before = self._after = np.zeros((0, self._size), dtype=np.float32)
+        self.before = self._after = np.zeros((0, self._size), dtype=np.float32)
 
     def score(self, view: CapacityView) -> Floats:
         """Confidence, in (-1, 1)."""
@@ -364,6 +364,6 @@ class LearnedDeferral(ScoreDeferral):
             self._slot = -1
         slot = int(view.now * view.slot_s / self.slot_s) if self.slot_s else view.now
         if slot != self._slot:
-            self._slot, self._before = slot, self._after
-        scores, self._after = self._infer(job_features(view), summary_features(view), self._before)
+            self._slot, self.before = slot, self._after
+        scores, self._after = self._infer(job_features(view), summary_features(view), self.before)
         return scores.astype(np.float64)

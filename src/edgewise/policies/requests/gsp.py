@@ -31,7 +31,7 @@ class ShadowDispatch(RequestDispatch):
     """Draws from the shares of a shadow schedule (GSP-SS); what is not told is estimated."""
 
     def __init__(self) -> None:
-        self._known: tuple[Floats, Floats, float] | None = None
+        self.known: tuple[Floats, Floats, float] | None = None
 
     def know(self, requests: Requests, system: System, horizon_s: float) -> None:
         """Take rates, times and payloads of these requests as known, as the paper does."""
@@ -44,24 +44,24 @@ class ShadowDispatch(RequestDispatch):
             total_s = np.bincount(requests.service[world], weights=took[world], minlength=system.services)
             rate[world] = number / horizon_s
             time_s[world] = np.where(number > 0, total_s / np.maximum(number, 1), 1.0)
-        self._known = (rate, time_s, float(requests.payload_bytes[real].mean()))
+        self.known = (rate, time_s, float(requests.payload_bytes[real].mean()))
 
     def reset(self, world: System, key: Key) -> None:
         """Forget the schedule."""
         self.system = world
-        self._shares: Floats = np.zeros((0, 0, 0))
+        self.shares: Floats = np.zeros((0, 0, 0))
         self._from = -1
 
     def decide(self, view: ReplicaView) -> Ints:
         """(W, B) a draw from the shares of each head's service, among stations that host it now."""
         frame = int(view.clock_s[0] / (self.system.slot_s * self.system.frame_slots) + 1e-6)
-        if frame != self._from or self._shares.shape[0] != view.worlds:
-            self._from, self._shares = (
+        if frame != self._from or self.shares.shape[0] != view.worlds:
+            self._from, self.shares = (
                 frame,
                 np.stack([self._schedule(view, world) for world in range(view.worlds)]),
             )
         service = np.maximum(view.head_service, 0)
-        shares = np.take_along_axis(self._shares, service[:, :, None], axis=1) * hosts(view)
+        shares = np.take_along_axis(self.shares, service[:, :, None], axis=1) * hosts(view)
         shares[:, :, 0] += shares.sum(axis=2) <= 0.0
         total = shares.cumsum(axis=2)
         drawn = draws(view, 1) * total[:, :, -1:]
@@ -101,8 +101,8 @@ class ShadowDispatch(RequestDispatch):
         return shares
 
     def _told(self, view: ReplicaView, world: int) -> tuple[Floats, Floats, float]:
-        if self._known is not None:
-            rate, time_s, payload_bytes = self._known
+        if self.known is not None:
+            rate, time_s, payload_bytes = self.known
             return rate[world], time_s[world], payload_bytes
         seen = view.arrived[world] / (self.system.slot_s * self.system.frame_slots)
         return seen, np.ones(seen.size), float(view.head_payload_bytes[world].max(initial=0.0))

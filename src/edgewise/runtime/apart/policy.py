@@ -47,7 +47,7 @@ class PolicyApart:
     batched = True  # those that see one world are asked for each over there
 
     def __init__(self, decision: str, name: str, budget_s: float) -> None:
-        kept = self._kept = _Lasting(decision, name, budget_s)
+        kept = self.kept = _Lasting(decision, name, budget_s)
         weakref.finalize(self, kept.close)  # nobody asks any more
         self.loaded_as = name
         self.name, self.max_age_s = str(kept.about["name"]), kept.about["max_age_s"]
@@ -60,7 +60,7 @@ class PolicyApart:
     @property
     def pid(self) -> int | None:
         """Of its process; None while there is none."""
-        return self._kept.pid
+        return self.kept.pid
 
     def reset(self, world: Any, key: Key) -> None:
         """Start anew; nothing is to be done where it has just begun with the same.
@@ -68,7 +68,7 @@ class PolicyApart:
         Raises:
             PolicyError: it cannot begin.
         """
-        self._kept.begin(world, key)
+        self.kept.begin(world, key)
 
     def decide(self, *seen: Any) -> Any:
         """Its decision.
@@ -77,7 +77,7 @@ class PolicyApart:
             TimeoutError: there is none in time; see `core.guard`.
             Exception: what it raises.
         """
-        return self._kept.ask("decide", *seen)
+        return self.kept.ask("decide", *seen)
 
 
 def load(decision: str, name: str, budget_s: float, *given: Any) -> Any:
@@ -102,8 +102,8 @@ def load(decision: str, name: str, budget_s: float, *given: Any) -> Any:
 def _renewed(kept: "_Lasting", rates_qps: Floats) -> PolicyApart | None:
     """The same policy with a plan for other rates; it is made beside the one that decides."""
     made = PolicyApart(kept.decision, kept.name, kept.budget_s)
-    made._kept.begin(*kept.given)
-    return made if made._kept.renew(np.array(rates_qps)) else None
+    made.kept.begin(*kept.given)
+    return made if made.kept.renew(np.array(rates_qps)) else None
 
 
 class _Lasting:
@@ -163,12 +163,12 @@ class _Lasting:
     def close(self) -> None:
         """Nobody asks any more."""
         self._closed.set()
-        self._latest.kill()
+        self.latest.kill()
 
     def _started(self) -> tuple[PolicyProcess, dict[str, Any]]:
         """A process that has loaded the policy, and what it says of itself."""
         self._started_s, process = clock.monotonic_s(), PolicyProcess(self.decision, self.name)
-        self._latest = process
+        self.latest = process
         if self._closed.is_set():
             process.kill()
         try:

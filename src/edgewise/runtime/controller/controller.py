@@ -80,26 +80,26 @@ class Controller:
         plane.seen = backend.nodes
         self.faults = plane.faults
         self.jobs = LiveJobs(plane, processes=backend.jobs(store.jobs))
-        self.replicas = Replicas(plane, self._gateways, self.processes.told)
+        self.replicas = Replicas(plane, self.ask_gateways, self.processes.told)
         self.pipelines = LivePipelines(plane, backend.tasks())
         self.holds = LiveHolds(plane, self.pipelines)
         self.upkeep = Upkeep(store, self.jobs)
         self.here = {each.decision: each for each in (self.replicas, self.pipelines, self.jobs)}
-        self.switching = Switching(store, self.replicas, self.here, self._answer)
+        self.switching = Switching(store, self.replicas, self.here, self.answer_of)
         self.ending, self.leaving = asyncio.Event(), asyncio.Event()
         self._down: list[str] = []  # nodes
         self.health = Health(
             self.processes.kill,
             backend.look,
-            lambda of, path, timeout_s: self._answer(of, "GET", path, timeout_s=timeout_s),
+            lambda of, path, timeout_s: self.answer_of(of, "GET", path, timeout_s=timeout_s),
         )
         self.rolling = Rolling(
             store, self.processes, self.health, lambda of, path: self._ask(of, "GET", path), self.ending
         )
-        self._clients: dict[tuple[str, str | None], http.Client] = {}
+        self.clients: dict[tuple[str, str | None], http.Client] = {}
         self.shown = Overview(
             store, plane, self.processes, self.health, self.jobs, self.replicas, self.pipelines, self.rolling,
-            self.switching, self.here, self._gateways,
+            self.switching, self.here, self.ask_gateways,
         )  # fmt: skip
 
     # processes
@@ -217,23 +217,24 @@ class Controller:
         handles = {r.handle for r in rows} | {handle for handle, *_ in self.store.retired()}
         self.health.forget(handles)
         self.processes.forget(handles)
-        for where in self._clients.keys() - {_where(r.process) for r in rows}:
-            self._clients.pop(where).close()
+        for where in self.clients.keys() - {_where(r.process) for r in rows}:
+            self.clients.pop(where).close()
 
     async def _ask(self, process: Process, method: str, path: str) -> Any:
         """JSON of a process's answer, None when it gives none or refuses."""
-        answer = await self._answer(process, method, path)
+        answer = await self.answer_of(process, method, path)
         with suppress(ValueError):
             return json.loads(answer.body) if answer is not None and answer.status == 200 else None
         return None
 
-    async def _answer(
+    async def answer_of(
         self, of: Process, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
     ) -> http.Response | None:
-        if (where := _where(of)) not in self._clients:
-            self._clients[where] = client_to(of, self.store, self.store.secret("parts"))
+        """A process's answer over the connection that is kept to it; None when it gives none."""
+        if (where := _where(of)) not in self.clients:
+            self.clients[where] = client_to(of, self.store, self.store.secret("parts"))
         with suppress(ConnectionError, TimeoutError):
-            return await self._clients[where].request(method, path, body=body, timeout_s=timeout_s)
+            return await self.clients[where].request(method, path, body=body, timeout_s=timeout_s)
         return None
 
     # administration
@@ -287,7 +288,7 @@ class Controller:
                 return http.as_json(Ending(True))
         return unanswered(request, "controller")
 
-    async def _gateways(self, method: str, path: str) -> list[dict[str, Any]]:
+    async def ask_gateways(self, method: str, path: str) -> list[dict[str, Any]]:
         """What each gateway answers; those that do not are left out."""
         fronts = [r for r in self.store.processes() if r.process.kind == "gateway" and r.handle]
         answers = await asyncio.gather(*(self._ask(r.process, method, path) for r in fronts))
@@ -309,7 +310,8 @@ def _where(process: Process) -> tuple[str, str | None]:
     return process.url, process.settings.get("tls")
 
 
-async def _run(controller: Controller) -> None:
+async def run_parts(controller: Controller) -> None:
+    """Serve and run its passes until it is told to end, or one of them fails."""
     store = controller.store
     token, port = store.secret("operator"), store.get("controller")["port"]
     if (why := taken(port)) is not None:  # whoever asks reads in the store where we are
@@ -345,5 +347,5 @@ def main(folder: Path, backend: ServingBackend, handle: str | None = None) -> No
     store.put("began_s", store.get("began_s", clock.unix_s()))
     store.put("controller_handle", handle)
     store.begin_run()
-    run(_run(Controller(store, backend)))
+    run(run_parts(Controller(store, backend)))
     store.close()

@@ -39,7 +39,7 @@ class Health:
     def __init__(self, kill: Callable[[str], None], look: Look, answer: Answer) -> None:
         self._kill, self._look, self._answer = kill, look, answer
         self.served: set[str] = set()
-        self._silent_s: dict[str, float] = {}  # for how long a handle has not answered
+        self.silent_s: dict[str, float] = {}  # for how long a handle has not answered
 
     async def check(self, rows: list[Running], period_s: float) -> None:
         """Ask all of them; done each period."""
@@ -60,7 +60,7 @@ class Health:
     def forget(self, known: Container[str | None]) -> None:
         """Forget handles that are not known any more."""
         self.served = {handle for handle in self.served if handle in known}
-        self._silent_s = {handle: s for handle, s in self._silent_s.items() if handle in known}
+        self.silent_s = {handle: s for handle, s in self.silent_s.items() if handle in known}
 
     async def _check(self, running: Running, period_s: float) -> None:
         if (handle := running.handle) is None:
@@ -74,12 +74,12 @@ class Health:
         took_s = clock.monotonic_s() - began_s
         if answer is not None:
             self.served.add(handle)
-            self._silent_s.pop(handle, None)
+            self.silent_s.pop(handle, None)
             return
         loading = handle not in self.served and clock.unix_s() - running.started_s < LOADING_S
         if loading or took_s > ANSWER_S + HELD_UP_S:
             return
-        self._silent_s[handle] = self._silent_s.get(handle, 0.0) + period_s + took_s
-        if self._silent_s[handle] >= PATIENCE_S:
+        self.silent_s[handle] = self.silent_s.get(handle, 0.0) + period_s + took_s
+        if self.silent_s[handle] >= PATIENCE_S:
             log.warning("does not answer", extra={"who": running.process.name})
             self._kill(handle)

@@ -20,7 +20,7 @@ LONGEST_REMOVAL_S = 0.2
 
 def make_group(place: Path, cores: float, memory_bytes: float) -> Path | None:
     """The group of the job whose folder is `place`, with its limits; None where none may be made."""
-    group = group_of(place) or _parent() / f"edgewise-job-{place.name}-{_digest(place)}"
+    group = group_of(place) or parent_group() / f"edgewise-job-{place.name}-{_digest(place)}"
     try:
         group.mkdir(exist_ok=True)
     except OSError:
@@ -64,7 +64,7 @@ def write_control(group: Path, name: str, text: str) -> bool:
     return True
 
 
-def _parent() -> Path:
+def parent_group() -> Path:
     """Where groups are made."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     mount = Path(next((fields[1] for fields in mounts if fields[2] == "cgroup2"), "/sys/fs/cgroup"))
@@ -73,12 +73,13 @@ def _parent() -> Path:
     for controller in ("+cpu", "+memory"):
         write_control(own, "cgroup.subtree_control", controller)  # the root of all groups alone takes it
     for group in (own, *own.parents):
-        if mount in (group, *group.parents) and "cpu" in _passed_on(group) and _may_hold_groups(group):
+        if mount in (group, *group.parents) and "cpu" in passed_on(group) and _may_hold_groups(group):
             return group
     return own
 
 
-def _passed_on(group: Path) -> set[str]:
+def passed_on(group: Path) -> set[str]:
+    """Controllers that a group gives to those in it."""
     with contextlib.suppress(OSError):
         return set((group / "cgroup.subtree_control").read_text().split())
     return set()

@@ -172,7 +172,7 @@ class Asking:
     """
 
     def __init__(self, pair: socket.socket, patience_s: float = PATIENCE_S) -> None:
-        self._pair, self._patience_s, self._owed = pair, patience_s, 0
+        self._pair, self.patience_s, self._owed = pair, patience_s, 0
 
     def __call__(self, wanted: Process) -> int:
         """Its number.
@@ -183,8 +183,8 @@ class Asking:
         self._pair.settimeout(0.0)
         while self._owed:
             self._answer()
-        self._pair.settimeout(self._patience_s)
-        question = [clock.monotonic_s() + self._patience_s, asdict(wanted)]
+        self._pair.settimeout(self.patience_s)
+        question = [clock.monotonic_s() + self.patience_s, asdict(wanted)]
         self._pair.send(json.dumps(question).encode())
         self._owed += 1
         number = self._answer()

@@ -61,17 +61,17 @@ class _Named:
 
     def __init__(self, name: str, system: System, budget_s: float) -> None:
         self.name, self._system, self._budget_s = name, system, budget_s
-        self._policy: ReplicaPolicy | None = None
+        self.policy: ReplicaPolicy | None = None
 
     def reset(self, world: System, key: Key) -> None:
         """It begins when it is loaded."""
 
     def decide(self, view: ReplicaView) -> Ints:
         """What it says."""
-        if self._policy is None:
+        if self.policy is None:
             loaded = load("orchestrate", self.name, self._budget_s)
-            self._policy = begin(batched(loaded), self._system, Key(0))
-        return self._policy.decide(view)
+            self.policy = begin(batched(loaded), self._system, Key(0))
+        return self.policy.decide(view)
 
 
 class Replicas(LiveDecision):
@@ -92,7 +92,7 @@ class Replicas(LiveDecision):
         plane.carry_out |= dict.fromkeys(get_args(OrchestrateCommand), self._obey)
         self._seen: dict[str, dict[str, Any]] | None = None  # what gateways said last; None before they did
         self._counts: dict[tuple[str, str], dict[str, int]] = {}  # totals of gateways when the frame began
-        self._frame: int | None = None
+        self.frame: int | None = None
 
     def in_use(self, name: str) -> bool:
         """Whether a gateway may still send to a replica or worker, or waits for its answers."""
@@ -115,17 +115,17 @@ class Replicas(LiveDecision):
         if what is None:
             return
         frame = int(now_s / what.frame_s)
-        if self._frame is None and self._seen:
-            self._frame = NEVER
+        if self.frame is None and self._seen:
+            self.frame = NEVER
             if self.store.get(FRAME) is not None:  # a controller that starts again does not repeat a frame,
-                self._frame = frame  # nor count what came before
-                self._counted(what)
+                self.frame = frame  # nor count what came before
+                self.counted(what)
                 self._pools.counted(what)
-        if frame != self._frame and self._seen:
-            self._frame = frame
+        if frame != self.frame and self._seen:
+            self.frame = frame
             self.store.put(FRAME, frame)
             self.plane.listen(now_s)
-            for event in (self._counted(what), self._pools.counted(what)):
+            for event in (self.counted(what), self._pools.counted(what)):
                 self.plane.tell(event, now_s)
             core, frame_s = self._core_of(what), now_s - float(self.store.get("began_s", 0.0))
             changes = await asyncio.to_thread(core.question(frame_s))  # jobs go on meanwhile
@@ -208,7 +208,7 @@ class Replicas(LiveDecision):
             started and self._ends(str(handle)), self._held(name),
         )  # fmt: skip
 
-    def _counted(self, what: Orchestrated) -> RequestsCounted:
+    def counted(self, what: Orchestrated) -> RequestsCounted:
         """What gateways counted of requests since the last frame."""
         services = self.plane.services
         wanted = sum(running.process.wanted for running in self.store.processes())

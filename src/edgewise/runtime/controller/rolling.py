@@ -188,7 +188,7 @@ class Rolling:
         change = read_change(self.store)
         if change is not None and change.open and not self.ending.is_set():
             with suppress(StoreError):  # what cannot be written down is not done; the next pass goes on
-                await self._bring_about(change)
+                await self.bring_about(change)
 
     def reconcile(self) -> None:
         """One pass: end the processes that gave their place away."""
@@ -203,7 +203,8 @@ class Rolling:
             elif self.ending.is_set() or (since_s is not None and clock.unix_s() - since_s > SETTLE_S):
                 self.processes.end(handle)
 
-    async def _bring_about(self, change: ScenarioChange) -> None:
+    async def bring_about(self, change: ScenarioChange) -> None:
+        """Carry a change out to its end, and write down how it ended."""
         try:
             await self._carry_out()
         except StoreError:

@@ -91,7 +91,7 @@ class Gateway:
     metrics: GatewayMetrics = field(init=False)
     streams: LiveStreams = field(init=False)
     _tasks: frozenset[str] = field(init=False)
-    _in_flight: int = 0
+    in_flight: int = 0
     _travelled: int = 0
 
     def __post_init__(self) -> None:
@@ -183,7 +183,7 @@ class Gateway:
     async def drain(self) -> None:
         """Take no more streams and queries, and wait for those accepted."""
         self.draining = True
-        while self._in_flight:
+        while self.in_flight:
             await clock.sleep(0.002)
 
     def worker_changed(self, worker: int, up: bool) -> None:
@@ -241,14 +241,14 @@ class Gateway:
         headers = {each: request.headers[each] for each in PASSED if each in request.headers}
         query = LiveQuery(request.body, headers, request.received_s, len(request.body))
         work = StreamWork(self, request, name) if services is None else services.work(request, name)
-        self._in_flight += 1
+        self.in_flight += 1
         try:
             with self.tracing.serve("infer", request.headers):
                 answer = await self._serve(work, query)
                 self.tracing.note(task=name, status=answer.status)
             return answer
         finally:
-            self._in_flight -= 1
+            self.in_flight -= 1
             work.ended(answer)
 
     async def _serve(self, work: StreamWork | RequestWork, query: LiveQuery) -> http.Response:

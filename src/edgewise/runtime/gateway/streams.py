@@ -192,7 +192,7 @@ class LiveStreams:
         self.session, self.book, self.patience, self.granting = session, book, patience, granting
         self._max_streams, self._site = max_streams, site
         self._upstreams = upstreams
-        self._used_s: dict[int, float] = {}  # of every open stream
+        self.used_s: dict[int, float] = {}  # of every open stream
         self._by_key: dict[Key, int] = {}  # those opened by headers
         self._keys: dict[int, Key] = {}
 
@@ -256,12 +256,12 @@ class LiveStreams:
 
     def renew(self, stream_id: int) -> None:
         """A stream is used."""
-        self._used_s[stream_id] = clock.monotonic_s()
+        self.used_s[stream_id] = clock.monotonic_s()
 
     def close_unused(self) -> None:
         """Close streams whose lease is over."""
         now_s = clock.monotonic_s()
-        over = [s for s, used_s in self._used_s.items() if now_s - used_s > self._lease_s(s)]
+        over = [s for s, used_s in self.used_s.items() if now_s - used_s > self._lease_s(s)]
         for stream_id in over[:MOST_CLOSED]:
             self._close(stream_id, f"not used for the {self._lease_s(stream_id):g} s of its lease")
 
@@ -343,7 +343,7 @@ class LiveStreams:
         return where
 
     def _note(self, stream_id: int, key: Key | None) -> None:
-        self._used_s[stream_id] = clock.monotonic_s()
+        self.used_s[stream_id] = clock.monotonic_s()
         if key is not None:
             self._by_key[key], self._keys[stream_id] = stream_id, key
 
@@ -363,7 +363,7 @@ class LiveStreams:
             self.granting.closed(stream_id)
         row = self.session.stream_record(stream_id)
         self.book.closed(stream_id, row["worker"], self.session.outcome(stream_id))
-        del self._used_s[stream_id]
+        del self.used_s[stream_id]
         if (key := self._keys.pop(stream_id, None)) is not None:
             del self._by_key[key]
 

@@ -156,8 +156,8 @@ class Client:
         self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._tls, self._fixed = tls, headers or {}
         self._idle: list[_Call] = []
-        self._busy: set[_Call] = set()
-        self._connecting: set[asyncio.Timeout] = set()
+        self.busy: set[_Call] = set()
+        self.connecting: set[asyncio.Timeout] = set()
         self._closed = False
 
     @classmethod
@@ -211,7 +211,7 @@ class Client:
         data = write_request(method, self.prefix + path, self._address, more, body)
         call = (self._take() if repeat else None) or await self._connect(timeout_s)
         while True:
-            self._busy.add(call)
+            self.busy.add(call)
             try:
                 response = await call.send(data, until_s, timeout_s)
                 break
@@ -221,21 +221,21 @@ class Client:
                 if not (lost and call.used and not call.heard):
                     raise
             finally:
-                self._busy.discard(call)
+                self.busy.discard(call)
             call = await self._connect(until_s - clock.monotonic_s())
         self._give(call)
         return response
 
     def abort(self) -> None:
         """Give the server up: every request under way fails with a ConnectionError, now."""
-        for limit in self._connecting:
+        for limit in self.connecting:
             if not limit.expired():  # else its task is about to hear so
                 limit.reschedule(0.0)
-        self._connecting.clear()
+        self.connecting.clear()
         for call in self._idle:
             hang_up(call.transport)
         self._idle.clear()
-        for call in list(self._busy):  # whoever waits goes on from here, and may ask others
+        for call in list(self.busy):  # whoever waits goes on from here, and may ask others
             call.fail(GivenUp(f"{self._address} was given up"))
 
     def close(self) -> None:
@@ -265,10 +265,10 @@ class Client:
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
-                self._connecting.add(limit)
+                self.connecting.add(limit)
                 _, call = await loop.create_connection(_Call, self.host, self.port, ssl=self._tls)
         except TimeoutError:
-            if limit not in self._connecting:
+            if limit not in self.connecting:
                 raise GivenUp(f"{self._address} was given up") from None
             # Says nothing of the server: a query may have had a millisecond left.
             raise TimeoutError(f"cannot reach {self._address} within {max(timeout_s, 0.0):.3g} s") from None
@@ -277,5 +277,5 @@ class Client:
         except (OSError, ssl.SSLError, ValueError) as error:  # the last: no name of a machine
             raise ConnectionError(f"cannot reach {self._address}: {error}") from error
         finally:
-            self._connecting.discard(limit)
+            self.connecting.discard(limit)
         return call

@@ -236,10 +236,11 @@ class Following:
         """Follow the workers that moved, and write down what the gateway did."""
         self.store.settle()
         with self._going_on():
-            self._follow()
+            self.look()
             self._writing.step()
 
-    def _follow(self) -> None:
+    def look(self) -> None:
+        """Follow other gateways and the workers that moved, as the store says."""
         if (adopted := self.store.adopted()) != self._adopted:
             self._adopted = adopted
             self.gateway.streams.restore()

@@ -77,7 +77,7 @@ class Handing:
                 pass
             self._take_over()
         except (OSError, HTTPException, ValueError, StoreError) as error:
-            self._disconnect()
+            self.disconnect()
             if not self._away:
                 log.warning("the controller is away", extra={"why": str(error)[:200]})
             self._away = True
@@ -130,7 +130,8 @@ class Handing:
             self._seen = answer.headers.get("ETag", "")
         return content
 
-    def _disconnect(self) -> None:
+    def disconnect(self) -> None:
+        """Close the connection; the next step opens another one."""
         if self._connection is not None:
             with suppress(OSError):
                 self._connection.close()

@@ -184,7 +184,7 @@ class CopiedStore(SteadyStore):
                     (handle, started_s, restarts, failures, process.name),
                 )
                 if process.address is not None and handle is not None:
-                    self._answers_at(handle, process.address)
+                    self.write_answers_at(handle, process.address)
             known = {number for (number,) in self.rows("SELECT id FROM stream")}
             fresh = [row for row in said["streams"] if row[0] not in known]
             self.run_for_each(_insert_stream("IGNORE"), fresh)

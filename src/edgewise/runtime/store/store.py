@@ -284,9 +284,10 @@ class Store(Database):
 
     def answers_at(self, handle: str, url: str) -> None:
         """The backend of a process says where it answers; gateways and others go there from now on."""
-        self.later(("answers at", handle), lambda: self._answers_at(handle, url))
+        self.later(("answers at", handle), lambda: self.write_answers_at(handle, url))
 
-    def _answers_at(self, handle: str, url: str) -> None:
+    def write_answers_at(self, handle: str, url: str) -> None:
+        """Write down at once where it answers."""
         self.run("INSERT OR REPLACE INTO address VALUES (?, ?)", (handle, url))
 
     def moved(self, gateway: str) -> dict[str, Any]:

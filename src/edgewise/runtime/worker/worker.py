@@ -80,9 +80,9 @@ class LiveWorker:
     ) -> None:
         self.model, self.reservations, self.tracing = model, reservations, tracing
         self._by_deadline, self._by_age = by_deadline, line is not None
-        self.metrics = WorkerMetrics(model.name, lambda: self._batcher.queued)
+        self.metrics = WorkerMetrics(model.name, lambda: self.batcher.queued)
         self._sojourns, self._began_s = Sojourns.none(), clock.unix_s()
-        self._batcher = Batcher(
+        self.batcher = Batcher(
             model.run_batch,
             self.metrics,
             max_queue=max_queue,
@@ -98,12 +98,12 @@ class LiveWorker:
     @property
     def draining(self) -> bool:
         """Whether no more queries are taken."""
-        return self._batcher.draining
+        return self.batcher.draining
 
     @property
     def queued(self) -> int:
         """Queries waiting or running."""
-        return self._batcher.queued
+        return self.batcher.queued
 
     async def handle(self, request: http.HttpRequest) -> http.Response:
         """Answer one HTTP request."""
@@ -127,7 +127,7 @@ class LiveWorker:
 
     async def drain(self) -> None:
         """Take no more queries and wait for those accepted."""
-        await self._batcher.drain()
+        await self.batcher.drain()
 
     async def _model_request(
         self, request: http.HttpRequest, name: str, rest: list[str]
@@ -147,7 +147,7 @@ class LiveWorker:
             case "GET", ["ready"]:
                 answer = http.as_json(Ready(not self.draining, name), 503 if self.draining else 200)
                 answer.headers |= {QUEUED: str(self.queued), BEGAN: f"{self._began_s:.3f}"}
-                answer.headers[BUSY] = f"{self._batcher.busy_s:.6f}"
+                answer.headers[BUSY] = f"{self.batcher.busy_s:.6f}"
                 return answer
             case "GET", ["config"]:
                 return http.as_json(triton.model_config(self.model.metadata(), *self._batches))
@@ -181,7 +181,7 @@ class LiveWorker:
             order = request.received_s - age_s(request.headers)
         elif self._by_deadline:
             order = expires_s
-        answer = await self._batcher.submit(tensors, expires_s, priority(request.headers), order)
+        answer = await self.batcher.submit(tensors, expires_s, priority(request.headers), order)
         json_bytes = sum([a.nbytes for name, a in answer.outputs.items() if not tensors.wants_binary(name)])
         form = answer, tensors.binary, tensors.binary_outputs
         if json_bytes <= LARGE_BYTES:

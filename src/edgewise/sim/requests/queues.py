@@ -282,8 +282,9 @@ class ReplicaQueues:
     def _start_if_there(self, server: ReplicaServer, there_s: float) -> None:
         """Once it is known when that is; of what comes over shared links it is not when that begins."""
         if there_s < math.inf:
-            self._start(server, max(there_s, self.now_s))
+            self.start(server, max(there_s, self.now_s))
 
-    def _start(self, server: ReplicaServer, there_s: float) -> None:
+    def start(self, server: ReplicaServer, there_s: float) -> None:
+        """A replica whose layers are there at a time is ready after the start delay."""
         self.make_room(1)
         compiled.start(self.run, server.row, there_s + self.system.start_delay_s)

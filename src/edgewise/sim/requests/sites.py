@@ -129,7 +129,7 @@ class RequestSites(OrchestratedReplicas):
         run = new_run(services, room.desks, rows, frames, times, known, notes, worker)
         self.tally, self._wires, self.log = run.tally, wires, list[Note]()
         self.queues = ReplicaQueues(services, run, room, images, guests)
-        self._guests = guests
+        self.guests = guests
         if guests is not None:
             guests.ended, guests.looked, guests.look_s = self.queues.left, self._looked, news.period_s
             if wires is None:  # else it is a rider's
@@ -143,7 +143,7 @@ class RequestSites(OrchestratedReplicas):
             ]
         self.going, self.stirred, self._direct = set[str](), 0, Direct()
         self._arrived = 0  # so many requests had come when it was looked at
-        self._changed_s, self.calm_s, self._asleep_s = 0.0, -math.inf, -math.inf  # see `_calm_until_s`
+        self._changed_s, self.calm_s, self._asleep_s = 0.0, -math.inf, -math.inf  # see `calm_until_s`
         self._was_restless, self._reached_s = True, -math.inf  # up to there all has happened
         self._looks: list[tuple[float, Floats]] = []  # since it fell asleep
         self.pooled = {each.name for each in services.workers if not each.of_cloud}
@@ -176,8 +176,8 @@ class RequestSites(OrchestratedReplicas):
         """Let everything happen before `to_s`."""
         if self._wires is not None:
             self._wires.advance(to_s)
-        elif self._guests is not None:
-            self._guests.advance(to_s)
+        elif self.guests is not None:
+            self.guests.advance(to_s)
         else:
             self.run(to_s)
         self.queues.clock["now_s"] = to_s
@@ -187,9 +187,9 @@ class RequestSites(OrchestratedReplicas):
     def run(self, to_s: float) -> None:
         """See `Rider`: up to there or the end, or to where a message may come or a request leave a worker."""
         given_s = to_s
-        if self._wires is not None or self._guests is not None:
+        if self._wires is not None or self.guests is not None:
             to_s = min(to_s, self.end_s)
-        limit_s = to_s if self._guests is None else min(to_s, self._guests.next_s())
+        limit_s = to_s if self.guests is None else min(to_s, self.guests.next_s())
         if limit_s <= self.calm_s:
             self._asleep_s = limit_s
             return
@@ -201,13 +201,13 @@ class RequestSites(OrchestratedReplicas):
     def stir(self, go: Callable[[], float]) -> None:
         """Something may happen: `go` lets it, and says up to when."""
         self.stirred += 1
-        came = self._guests.came if self._guests is not None else 0
+        came = self.guests.came if self.guests is not None else 0
         limit_s = go()
-        if self._guests is not None:
-            self._was_restless |= self._guests.came > came
-            limit_s = min(limit_s, self._guests.next_s())
+        if self.guests is not None:
+            self._was_restless |= self.guests.came > came
+            limit_s = min(limit_s, self.guests.next_s())
         self._reached_s = limit_s
-        self.calm_s = self._calm_until_s(limit_s)
+        self.calm_s = self.calm_until_s(limit_s)
 
     def _go_on(self, to_s: float) -> float:
         while (stop := self._loop(to_s)) != Stop.THERE:
@@ -216,7 +216,7 @@ class RequestSites(OrchestratedReplicas):
         return to_s
 
     def _loop(self, to_s: float) -> int:
-        limit_s = to_s if self._guests is None else min(to_s, self._guests.next_s())
+        limit_s = to_s if self.guests is None else min(to_s, self.guests.next_s())
         run, on = self.queues.run, self._wire
         alone = limit_s == to_s or self._streams is None
         if self._wires is not None and alone and not on.many[0] and self.queues.clock["calm_s"] >= limit_s:
@@ -231,7 +231,7 @@ class RequestSites(OrchestratedReplicas):
 
     @property
     def _visits(self) -> Visits:
-        return NO_VISITS if self._guests is None else self._guests.visits
+        return NO_VISITS if self.guests is None else self.guests.visits
 
     @property
     def rides(self) -> bool:
@@ -264,7 +264,7 @@ class RequestSites(OrchestratedReplicas):
 
     # while nothing happens
 
-    def _calm_until_s(self, now_s: float) -> float:
+    def calm_until_s(self, now_s: float) -> float:
         """Only news happen before, which say what all sites know but for queues of streams' workers.
 
         Nobody sees whether these are told, so it is done when something happens; -inf: something does.
@@ -282,7 +282,7 @@ class RequestSites(OrchestratedReplicas):
         """Whether there is more than news, or a replica may start."""
         run, clock = self.queues.run, self.queues.clock
         arrived, self._arrived = self._arrived, int(clock["arrived"])
-        if arrived != self._arrived or (self._guests is not None and self._guests.busy):
+        if arrived != self._arrived or (self.guests is not None and self.guests.busy):
             return True
         if self._wires is not None and self._on.many[0]:
             return True
@@ -315,8 +315,8 @@ class RequestSites(OrchestratedReplicas):
         self.calm_s = self._reached_s = -math.inf
         self._was_restless = True
         self.stirred += 1
-        if self._guests is not None:
-            self._guests.look_s = min(self._guests.look_s, self.news.after(self.now_s))
+        if self.guests is not None:
+            self.guests.look_s = min(self.guests.look_s, self.news.after(self.now_s))
 
     def take(self) -> None:
         """See `Rider`; the loop takes what is there."""
@@ -380,11 +380,11 @@ class RequestSites(OrchestratedReplicas):
     @property
     def counts(self) -> bool:
         """Whether gateways count what they send to streams' workers, when they hear telemetry."""
-        return self._guests is not None
+        return self.guests is not None
 
     def count(self, now_s: float) -> None:
         """Gateways measure the load of requests at streams' workers: that much less is left to these."""
-        if self._guests is None or now_s >= self.end_s:
+        if self.guests is None or now_s >= self.end_s:
             return
         self.advance(now_s)
         if self.calm_s > -math.inf and not self.load_qps.any():
@@ -392,4 +392,4 @@ class RequestSites(OrchestratedReplicas):
         sent_qps, period_s = self.queues.run.sent_qps, self.news.period_s
         self.load_qps[:] = averaged_qps(self.load_qps, sent_qps / period_s, period_s)
         sent_qps[:] = 0.0
-        self._guests.measured(now_s, self.load_qps)
+        self.guests.measured(now_s, self.load_qps)

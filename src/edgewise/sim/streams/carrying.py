@@ -219,7 +219,7 @@ class Shared(Private):
     ) -> None:
         super().__init__(truth, workers, ways, key, tally)
         wires.streams, self.wires = self, wires
-        self._carried = self._nothing_sent()
+        self.carried = self._nothing_sent()
         self._nobody = -1  # a row of no stream, whose what was given up is
 
     def _nothing_sent(self) -> lines.OnLinks:
@@ -254,10 +254,10 @@ class Shared(Private):
 
     def _on_links(self) -> lines.OnLinks:
         """With the net as it is: others grow it too."""
-        x, net = self._carried, self.wires.net
+        x, net = self.carried, self.wires.net
         if x.net is not net:
-            self._carried = x._replace(net=net, lines=lines.with_room(x.lines, net.messages.size))
-        return self._carried
+            self.carried = x._replace(net=net, lines=lines.with_room(x.lines, net.messages.size))
+        return self.carried
 
     def links_now(self, now_s: float) -> Floats:
         """See `Private`."""
@@ -273,7 +273,7 @@ class Shared(Private):
 
     def attach(self, streams: Ints, now_s: Floats, worker: Ints) -> None:
         """See `Private`."""
-        given = streams, now_s, worker, self.truth, self._carried.senders, self.key, self.tally
+        given = streams, now_s, worker, self.truth, self.carried.senders, self.key, self.tally
         self.direct(shared.attach, *given)
 
     def detach(self, i: int, worker: int, now_s: float) -> None:
@@ -297,7 +297,7 @@ class Shared(Private):
 
     def _grow(self, rows: int) -> None:
         super()._grow(rows)
-        self._carried = self._carried._replace(senders=lines.with_rows(self._carried.senders, rows))
+        self.carried = self.carried._replace(senders=lines.with_rows(self.carried.senders, rows))
 
     def fail(self, worker: int, now_s: float) -> None:
         """See `Private`."""
@@ -309,7 +309,7 @@ class Shared(Private):
     def _give_up(self, worker: int, now_s: float) -> bool:
         if self._nobody < 0:
             self._nobody = self._row()
-            self.truth.size_bytes[self._nobody] = self._carried.senders.each.epoch[self._nobody] = -1
+            self.truth.size_bytes[self._nobody] = self.carried.senders.each.epoch[self._nobody] = -1
         given = self.truth, self._on_links(), self.workers, self.tally
         return shared_leaving.give_up(worker, self._nobody, *given)
 
@@ -354,5 +354,5 @@ class Shared(Private):
 
     def waiting(self, now_s: float) -> Floats:
         """See `Private`."""
-        found: Floats = self.direct(lines.waiting, now_s, self._carried.lines, self.workers)
+        found: Floats = self.direct(lines.waiting, now_s, self.carried.lines, self.workers)
         return found

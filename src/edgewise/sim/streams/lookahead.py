@@ -36,7 +36,7 @@ class Habits:
         self._last: dict[int, Kind] = {}
         self._last_s = 0.0
         self._ends: dict[Kind, float] = {}
-        self._watched_s: dict[Kind, float] = {}
+        self.watched_s: dict[Kind, float] = {}
 
     def watch(self, view: DispatchView) -> None:
         """Compare the bound streams with those of the window before."""
@@ -46,16 +46,16 @@ class Habits:
         for stream, kind in self._last.items():
             ended = stream not in now
             self._ends[kind] = self._ends.get(kind, 0.0) + ended
-            self._watched_s[kind] = self._watched_s.get(kind, 0.0) + passed * (0.5 if ended else 1.0)
+            self.watched_s[kind] = self.watched_s.get(kind, 0.0) + passed * (0.5 if ended else 1.0)
         self._last, self._last_s = now, view.now_s
-        while len(self._watched_s) > MOST_KINDS:  # sizes are the clients' choice: the kinds known longest go
-            kind = next(iter(self._watched_s))
-            del self._watched_s[kind], self._ends[kind]
+        while len(self.watched_s) > MOST_KINDS:  # sizes are the clients' choice: the kinds known longest go
+            kind = next(iter(self.watched_s))
+            del self.watched_s[kind], self._ends[kind]
 
     def ends_per_s(self, kinds: list[Kind]) -> Floats:
         """(N,) rate at which streams of these kinds end."""
         rate = {
-            kind: (self._ends.get(kind, 0.0) + PRIOR_ENDS) / (self._watched_s.get(kind, 0.0) + PRIOR_S)
+            kind: (self._ends.get(kind, 0.0) + PRIOR_ENDS) / (self.watched_s.get(kind, 0.0) + PRIOR_S)
             for kind in set(kinds)
         }
         return np.array([rate[kind] for kind in kinds], dtype=np.float64)
@@ -118,7 +118,7 @@ class Lookahead(MetaPolicy):
     def reset(self, world: World, key: Key) -> None:
         """Forget what clients did."""
         super().reset(world, key)
-        self._habits, self._key, self._index = Habits(), Key(key.seed, int(Purpose.ROLLOUT)), 0
+        self.habits, self._key, self._index = Habits(), Key(key.seed, int(Purpose.ROLLOUT)), 0
         self._last_s: float | None = None
         self._compile()
         self._use(self._fallback())
@@ -129,13 +129,13 @@ class Lookahead(MetaPolicy):
             return self._fallback()
         window_s = 25.0 if self._last_s is None else max(view.now_s - self._last_s, 1.0)
         self._last_s, self._index = view.now_s, self._index + 1
-        self._habits.watch(view)
+        self.habits.watch(view)
         if not view.bound.worker.size:
             return self._fallback()
         scores = np.zeros(len(self.actions))
         for sample in range(self.samples):
             number = self._index * self.samples + sample
-            plan = self._habits.plan(view, window_s, self.horizon_s, self._key, number)
+            plan = self.habits.plan(view, window_s, self.horizon_s, self._key, number)
             slices = (Slice(self.horizon_s / 2.0, PIECE_S), Slice(self.horizon_s, PIECE_S))
             rollout = Rollout(view, plan, slices, int(self._key.uniform(number, 1) * 2**53))
             scores += [rollout.success(policy) for policy in self._policies]

@@ -222,7 +222,7 @@ class Dispatcher:
         memory, config = self.memory, self.config
         self.memory = SlotMemory()
         states = [*memory.seen, self.see(view)]
-        gain, aim = self._advantages(states, torch.stack(memory.reward))
+        gain, aim = self.advantages(states, torch.stack(memory.reward))
         used = torch.stack([each.present for each in memory.seen]).view(gain.shape)
         if used.any():
             gain = (gain - gain[used].mean()) / gain[used].std().clamp_min(1e-6)
@@ -241,7 +241,7 @@ class Dispatcher:
         memory, self.memory = self.memory, SlotMemory()
         states, reward = [*memory.seen, self.see(view)], torch.stack(memory.reward)
         for _ in range(SETTLING_ROUNDS):
-            _, aim = self._advantages(states, reward)
+            _, aim = self.advantages(states, reward)
             for chosen in self._minibatches(len(memory.seen)):
                 self._step(self._error([memory.seen[i] for i in chosen], aim[chosen]))
             self.refresh()
@@ -256,7 +256,7 @@ class Dispatcher:
     def _step(self, loss: Tensor) -> None:
         descend(self.adam, loss, [*self.actor.parameters(), *self.critic.parameters()], 1.0)
 
-    def _advantages(self, states: list[SlotInputs], reward: Tensor) -> tuple[Tensor, Tensor]:
+    def advantages(self, states: list[SlotInputs], reward: Tensor) -> tuple[Tensor, Tensor]:
         """(T, W, B) advantages and targets of V; with gae = 0 the paper's, of one step."""
         with torch.no_grad():
             local, cloud = torch.cat([s.local for s in states]), torch.cat([s.cloud for s in states])

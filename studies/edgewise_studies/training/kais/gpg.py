@@ -125,7 +125,7 @@ class Scaler:
             nodes, logits = self._changes(state, possible, draw=True)
             flat = torch.softmax(logits, dim=2).flatten(0, 1)
             changes = torch.multinomial(flat, 1).view(nodes.shape)
-            chance, _ = self._chance(state, possible, nodes, changes)
+            chance, _ = self.chance_of(state, possible, nodes, changes)
         self.frames.append(Frame(state, possible, nodes, changes, chance))
         return self._commands(nodes, changes)
 
@@ -196,7 +196,7 @@ class Scaler:
     def _loss(self, frame: Frame, gain: Tensor) -> Tensor:
         """-log π · gain (eq. 10), or PPO's, of one frame or several."""
         config = self.config
-        chance, spread = self._chance(frame.state, frame.possible, frame.nodes, frame.changes)
+        chance, spread = self.chance_of(frame.state, frame.possible, frame.nodes, frame.changes)
         worth = chance * gain
         if config.clip > 0.0:
             ratio = (chance - frame.chance).clamp(-5.0, 5.0).exp()
@@ -212,7 +212,7 @@ class Scaler:
         chances = torch.log_softmax(self.network(state).masked_fill(~possible, MASKED), dim=2)
         self._descend(-chances.gather(2, aim[:, :, None]).squeeze(2)[usable].mean())
 
-    def _chance(
+    def chance_of(
         self, state: Tensor, possible: Tensor, nodes: Tensor, changes: Tensor
     ) -> tuple[Tensor, Tensor]:
         """log π of nodes and changes, and the entropy of the changes; (R,) each."""
