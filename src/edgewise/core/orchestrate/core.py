@@ -151,10 +151,10 @@ class OrchestrateCore:
     @property
     def settled(self) -> bool:
         """Whether the policy would say nothing once more, see `core.hooks.Rests`."""
+        if self._stirred or self.shadow is not None or self.guard.fault or self.coming:
+            return False
         own = "rests" in vars(type(self.policy))  # a subclass may decide by more than its base
-        alone = self.shadow is None and not self.guard.fault and not self.coming
-        rests = own and isinstance(self.policy, Rests) and self.policy.rests
-        return bool(rests and alone and not self._stirred)
+        return bool(own and isinstance(self.policy, Rests) and self.policy.rests)
 
     def _see(self, replica: ReplicaSeen) -> None:
         """A replica holds its part from when it is wanted until its process has ended."""

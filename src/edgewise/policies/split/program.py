@@ -237,8 +237,11 @@ def assemble(
     width = max([1, *(group.lines.bits.shape[1] for group in groups)])
 
     def stacked(rows: list[Floats]) -> Floats:
-        wide = [np.pad(row, ((0, 0), (0, width - row.shape[1]))) for row in rows]
-        return np.concatenate([np.zeros((0, width)), *wide])
+        wide, at = np.zeros((sum(len(row) for row in rows), width)), 0
+        for row in rows:
+            wide[at : at + len(row), : row.shape[1]] = row
+            at += len(row)
+        return wide
 
     work = stacked([group.lines.work_ops for group in groups])
     bits = stacked([group.lines.bits for group in groups])

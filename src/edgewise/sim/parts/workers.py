@@ -283,10 +283,10 @@ class WorkersPart(Bystander):
         self._asked.clear()
         begun_s = (self._frame - 2) * what.frame_s
         came = np.flatnonzero((self._open_s >= begun_s) & (self._open_s < now_s))
+        reason = np.where(run.bound >= 0, 0, run.reason).astype(np.int8)
         for s, core in enumerate(run.cores):
             wait = np.array([i for i in core.refused if not core.final(i)], dtype=np.int64)
             at_site = came if len(run.cores) == 1 else came[run.rows.site[came] == s]
-            reason = np.where(run.bound >= 0, 0, run.reason).astype(np.int8)
             reason[wait] = 0  # which are asked for apart
             ask(core.loads.state, run.rows, at_site, reason, True, self._asked)
             ask(core.loads.state, run.rows, wait, run.reason, False, self._asked)

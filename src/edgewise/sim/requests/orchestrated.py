@@ -68,12 +68,15 @@ class OrchestratedReplicas(ABC):
         told = self.queues.run.told[news][: self.queues.run.tellers[news]].tolist()
         names = [self.queues.name(row) for row, *_ in told]
         for d, core in enumerate(self.cores):
+            run = self.queues.run
+            desk, row_of = run.desks.replica[d].view(np.ndarray), run.row_of[d].tolist()
+            known = list(zip(desk["wanted"].tolist(), desk["up"].tolist(), strict=True))
             for name, (row, wanted, up, *_) in zip(names, told, strict=True):
                 old = core.replicas.get(name)
-                if old is None or (old.wanted, old.up) != (wanted, up):
-                    server = self.queues.run.server[row]
+                if old is None or known[old.row] != (wanted, up):
+                    server = run.server[row]
                     self._tell(d, self._changed(name, server, bool(wanted), bool(up)))
-                if self.queues.run.row_of[d, row] == NONE:
+                if row_of[row] == NONE:
                     self.queues.know(d, row, core.replicas[name].row)
             for name in core.replicas.keys() - set(names):
                 self._tell(d, ReplicaForgotten(self.now_s, name))
@@ -86,10 +89,10 @@ class OrchestratedReplicas(ABC):
 
     def _settle(self) -> None:
         """Replicas that are to go end where they may."""
-        for server in [each for name, each in self.queues.replicas.items() if name in self.going]:
-            if gone(self.queues.run, server):
-                self.queues.forget(server)
-                self.going.remove(server.name)
+        going = [each for name, each in self.queues.replicas.items() if name in self.going]
+        for server in gone(self.queues.run, going) if going else ():
+            self.queues.forget(server)
+            self.going.remove(server.name)
 
     def seen(self) -> dict[str, ReplicaSeen]:
         """Replicas as gateways report them to the controller, by name."""

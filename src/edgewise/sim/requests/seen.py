@@ -29,8 +29,12 @@ def seen_of(run: RequestRun, servers: Sequence[ReplicaServer]) -> dict[str, Repl
     return {each[0]: ReplicaSeen(*each) for each in zip(*lists, strict=True)}
 
 
-def gone(run: RequestRun, server: ReplicaServer) -> bool:
-    """Whether a replica that is to go may end, by what sites know of it."""
-    rows = enumerate(run.row_of[:, server.row].tolist())
-    sees = [run.desks.replica[d, row] for d, row in rows if row != NONE]
-    return may_end((bool(each.wanted), int(each.mine)) for each in sees)
+def gone(run: RequestRun, servers: Sequence[ReplicaServer]) -> list[ReplicaServer]:
+    """Those of replicas that are to go which may end, by what sites know of them."""
+    replica, rows = run.desks.replica.view(np.ndarray), [server.row for server in servers]
+    wanted, mine = (replica["wanted"] != 0).tolist(), replica["mine"].tolist()
+    ends = [
+        may_end((wanted[d][row], mine[d][row]) for d, row in enumerate(at) if row != NONE)
+        for at in run.row_of[:, rows].T.tolist()
+    ]
+    return [server for server, end in zip(servers, ends, strict=True) if end]
