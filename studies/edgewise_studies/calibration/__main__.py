@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from edgewise_studies.calibration import fitting, measure, page, predicates, room, slices, space
+from edgewise_studies.calibration import fitting, learned, measure, page, predicates, room, slices, space
 from edgewise_studies.frozen import check_setting, freeze_setting, results_folder, setting_text
 
 NAME = "aset-calibration"
@@ -57,6 +57,17 @@ def widely(minutes: Minutes = 3.0, folder: Folder = FOLDER) -> None:
     """Estimate the same in slices, in the worlds that fit and then in all."""
     until, chosen = time.monotonic() + 60.0 * minutes, fitting.frozen(results_folder())
     print(f"{slices.explore(folder / 'slices.csv', chosen, until)} cells")
+
+
+@app.command(name="learned")
+def train(
+    minutes: Minutes = 3.0,
+    folder: Folder = FOLDER,
+    work: Annotated[Path, typer.Option(help="Folder of trainings under way.")] = Path("runs") / NAME,
+) -> None:
+    """Train ASET as published in the worlds that fit and in the one that ships; needs torch."""
+    until, chosen = time.monotonic() + 60.0 * minutes, fitting.frozen(results_folder())
+    print(f"{learned.explore(folder, work, [space.SHIPPED, *chosen], until)} trainings")
 
 
 @app.command(name="page")

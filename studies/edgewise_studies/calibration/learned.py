@@ -1,0 +1,136 @@
+"""What ASET learns in the worlds that fit: its network and algorithm 1, choosing among its seven policies.
+
+In each world and setting it is trained a few times from other seeds, and each training decides on validation
+seeds beside each of the seven alone. Neither had a part in choosing the worlds.
+
+Needs torch.
+"""
+
+import csv
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from edgewise import policies
+from edgewise.policies.dispatch.meta import PAPER
+from edgewise.seeds import only_validation_seeds
+from edgewise_studies.calibration.space import scenario_of
+from edgewise_studies.resuming import resumed
+
+SETTINGS = ("edge", "burst")
+SEEDS = (500_200, 500_201, 500_202)  # none of those by which worlds were chosen
+TRAININGS = tuple(range(0, 100_000, 20_000))  # the first episode's seed of each
+EPISODES = 40  # as many as of the cards that ship
+COLUMNS = ("world", "setting", "policy", "training", "seed", "success")
+CURVES = ("world", "setting", "training", "episode", "success")
+NETWORK = "aset"  # the network's rows; others are named as their policy, of no training
+
+
+class Learned(NamedTuple):
+    """What trainings reach in a setting of a world.
+
+    Attributes:
+        best: of the seven, over all seeds.
+        success: its mean.
+        gains: of each training, above it, paired by seed and averaged.
+        worst: of the seven, how far it is below the best.
+    """
+
+    best: str
+    success: float
+    gains: tuple[float, ...]
+    worst: float
+
+
+def explore(folder: Path, work: Path, worlds: Sequence[int], until: float) -> int:
+    """Train and measure what is missing, the first training of every world before the second of any.
+
+    Args:
+        folder: of the rows.
+        work: of trainings under way and their cards, to go on with.
+        until: of `time.monotonic`; begins nothing after it.
+    Returns:
+        How many trainings are measured now.
+    """
+    only_validation_seeds(SEEDS)
+    count = 0
+    with resumed(folder / "learned.csv", COLUMNS, 4) as (done, write):
+        for training in TRAININGS:
+            for setting in SETTINGS:
+                for world in worlds:
+                    if time.monotonic() > until:
+                        return count
+                    alone = [name for name in PAPER if (str(world), setting, name, "") not in done]
+                    for name in alone if training == TRAININGS[0] else ():
+                        write(_scores(world, setting, name, "", partial(policies.load, "dispatch", name)))
+                    if (str(world), setting, NETWORK, str(training)) not in done:
+                        card = _train(folder, work, world, setting, training)
+                        make = partial(policies.load, "dispatch", str(card))
+                        write(_scores(world, setting, NETWORK, training, make))
+                    count += 1
+    return count
+
+
+def _scores(world: int, setting: str, policy: str, training: int | str, make: Any) -> list[Sequence[Any]]:
+    from edgewise.learn.dqn import mean_success
+
+    scenario = scenario_of(world, setting)
+    return [(world, setting, policy, training, seed, mean_success(scenario, make, [seed])) for seed in SEEDS]
+
+
+def _train(folder: Path, work: Path, world: int, setting: str, training: int) -> Path:
+    """ASET as published, trained in a world; where its card is. Writes its curve."""
+    from edgewise.learn import harness
+    from edgewise.learn.dqn import DqnConfig, DqnTrainer
+    from edgewise.learn.env import DispatchEnv
+
+    class Alone(DqnTrainer):
+        """Judged here and not by the harness."""
+
+        def rivals(self, card: Path) -> dict[str, Any]:
+            return {}
+
+        def more_scores(self, rivals: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+            return {}
+
+    scenario = scenario_of(world, setting)
+    config = DqnConfig(scenario.name, "history", PAPER, EPISODES, training).improved(["none"])
+    trainer = Alone(config, DispatchEnv(scenario, PAPER, "history", bound=False))
+    name = f"aset-{'ships' if world < 0 else world}-{setting}-{training}"
+    command = "python -m edgewise_studies.calibration learned"
+    card = harness.train(trainer, work, name, command=command, validation=SEEDS)
+    with resumed(folder / "curves.csv", CURVES, 3) as (done, write):
+        if (str(world), setting, str(training)) not in done:
+            write([
+                (world, setting, training, number, round(each["success"], 5))
+                for number, each in enumerate(trainer.curve, 1)
+            ])  # fmt: skip
+    return card
+
+
+def read(path: Path) -> dict[tuple[int, str], Learned]:
+    """What was learned, by world and setting, where at least one training is measured."""
+    if not path.exists():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    cells = dict.fromkeys((int(row["world"]), row["setting"]) for row in rows)
+    found = {
+        cell: _learned([row for row in rows if (int(row["world"]), row["setting"]) == cell]) for cell in cells
+    }
+    return {cell: each for cell, each in found.items() if each.gains}
+
+
+def _learned(rows: Iterable[Mapping[str, str]]) -> Learned:
+    shares: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        shares.setdefault((row["policy"], row["training"]), []).append(float(row["success"]))
+    means = {who: float(np.mean(each)) for who, each in shares.items()}
+    alone = {policy: mean for (policy, training), mean in means.items() if not training}
+    best = max(alone, key=alone.__getitem__)
+    gains = tuple(mean - alone[best] for (_, training), mean in means.items() if training)
+    return Learned(best, alone[best], gains, alone[best] - min(alone.values()))
