@@ -25,7 +25,7 @@ NAME = "edgewise/process"  # an annotation: labels hold fewer letters
 NAME_LETTERS = 40  # of a process's name in that of its Deployment, of 63
 PROBE_S, STARTS_WITHIN_S = 1, 300
 TASK_PATIENCE_S = 1  # of a task: it ends when it is told
-# From being told to its end, else 1: who asks hears of it in the meantime. A busy node took 5 s for a gateway.
+# From being told to its end, else 1: who asks hears of it meanwhile. A busy node took 5 s for a gateway.
 TURNED_AWAY_S = {"gateway": 10}
 NOBODY = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 NO_RIGHTS = {
