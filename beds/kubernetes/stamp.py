@@ -44,6 +44,9 @@ POD = (  # what a pod is and runs
     "src/edgewise/runtime/backends/**/*.py", "src/edgewise/runtime/process/pod.py",
     "src/edgewise/runtime/process/working.py",
 )  # fmt: skip
+CHART = (
+    "charts/edgewise/*.*", "charts/edgewise/templates/**/*.*", "beds/kubernetes/tests/released.py",
+)  # fmt: skip
 PARTS = {
     "cluster": Part(("test_groups.py", "test_kubernetes_bed.py", "test_kubernetes_services.py"), ()),
     "commands": Part(
@@ -64,9 +67,12 @@ PARTS = {
     "chart": Part(
         ("test_edgewise_chart.py",),
         (
-            "charts/edgewise/*.*", "charts/edgewise/templates/**/*.*", "deploy/rights.txt",
-            "src/edgewise/runtime/clients/one_query.py", *POD,
+            *CHART, "deploy/rights.txt", "src/edgewise/runtime/clients/one_query.py", *POD,
         ),
+    ),
+    "faults": Part(
+        ("test_edgewise_faults.py",),
+        (*CHART, "beds/kubernetes/tests/test_edgewise_jobs.py", "beds/kubernetes/tests/test_edgewise_up.py", *POD),
     ),
     "picker": Part(
         ("test_reference_picker.py",),

@@ -39,7 +39,7 @@ from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.overview import Overview
 from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE
-from edgewise.runtime.controller.reconcile import Pass, reconcile
+from edgewise.runtime.controller.reconcile import Pass, counted, reconcile
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.controller.requests import about_links, about_nodes, about_work
 from edgewise.runtime.controller.rolling import Rolling
@@ -87,6 +87,7 @@ class Controller:
         self.here = {each.decision: each for each in (self.replicas, self.pipelines, self.jobs)}
         self.switching = Switching(store, self.replicas, self.here, self.answer_of)
         self.ending, self.leaving = asyncio.Event(), asyncio.Event()
+        self.under_way: list[Pass] = []  # what is done again and again
         self._down: list[str] = []  # nodes
         self.health = Health(
             self.processes.kill,
@@ -186,7 +187,8 @@ class Controller:
 
     async def keep(self) -> None:
         """Go on until everything that is to end has ended, or another controller is to go on."""
-        await reconcile(list(self.passes().values()), self._over)
+        self.under_way = list(self.passes().values())
+        await reconcile(self.under_way, self._over)
 
     def _over(self) -> bool:
         return self.leaving.is_set() or (self.ending.is_set() and self._alone())
@@ -258,7 +260,7 @@ class Controller:
             case "GET", ["openapi.json"]:
                 return http.as_json(document("controller"))
             case "GET", ["metrics"]:
-                return page(faults_in(self.faults, self.backend.counted()))
+                return page(faults_in(self.faults, (*counted(self.under_way), *self.backend.counted())))
             case "GET", ["v1", "status"]:
                 return http.as_json(await self.shown.status())
             case "GET", ["v1", "streams"]:

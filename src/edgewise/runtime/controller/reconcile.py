@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgewise.runtime import clock
+from edgewise.runtime.backends.contract import Counted
 
 LONGEST_S = 1.0  # of a pause of the loop
 ROUNDING_S = 1e-9
@@ -31,6 +32,7 @@ class Pass:
         step: does it; a coroutine function is awaited beside the loop.
         share: most of the time that it may take; a longer step has a longer pause after it.
         due_s: its next step, on the clock that only grows.
+        steps, took_s: how many there were, and how long they took in all.
     """
 
     name: str
@@ -39,12 +41,15 @@ class Pass:
     step: Callable[[], Coroutine[Any, Any, None] | None]
     share: float = 1.0
     due_s: float = 0.0
+    steps: int = 0
+    took_s: float = 0.0
 
     def turn(self) -> None:
         """Do it, if it is due."""
-        if clock.monotonic_s() >= self.due_s:
+        if (began_s := clock.monotonic_s()) >= self.due_s:
             self.step()
             now_s = clock.monotonic_s()
+            self._note(now_s - began_s)
             late = now_s - self.due_s >= ROUNDING_S  # of sums of times
             self.due_s = (now_s if late else self.due_s) + self.period_s
 
@@ -55,7 +60,22 @@ class Pass:
             if (rest := self.step()) is not None:
                 await rest
             took_s = clock.monotonic_s() - began_s
+            self._note(took_s)
             await clock.sleep(max(self.period_s, took_s * (1.0 / self.share - 1.0)))
+
+    def _note(self, took_s: float) -> None:
+        self.steps += 1
+        self.took_s += took_s
+
+
+def counted(passes: Sequence[Pass]) -> tuple[Counted, Counted]:
+    """What passes took, for who watches the system."""
+    steps = {each.name: float(each.steps) for each in passes}
+    took_s = {each.name: each.took_s for each in passes}
+    return (
+        Counted("edgewise_controller_passes", "What the controller does again and again.", "of", steps),
+        Counted("edgewise_controller_pass_seconds", "How long that took in all.", "of", took_s),
+    )
 
 
 async def reconcile(passes: Sequence[Pass], over: Callable[[], bool] = lambda: False) -> None:
