@@ -72,7 +72,10 @@ PARTS = {
     ),
     "faults": Part(
         ("test_edgewise_faults.py",),
-        (*CHART, "beds/kubernetes/tests/test_edgewise_jobs.py", "beds/kubernetes/tests/test_edgewise_up.py", *POD),
+        (
+            "beds/kubernetes/tests/test_edgewise_jobs.py", "beds/kubernetes/tests/test_edgewise_up.py",
+            *CHART, *POD,
+        ),
     ),
     "picker": Part(
         ("test_reference_picker.py",),
