@@ -15,6 +15,7 @@ import pytest
 from beds.go import built
 from beds.kubernetes import Cluster
 from beds.kubernetes.build import run
+from beds.kubernetes.cluster import is_ready
 from beds.kubernetes.images import PYTHON, Image, of_edgewise
 from beds.processes import REPOSITORY
 
@@ -136,6 +137,7 @@ def a_client(cluster: Cluster, image: Image) -> Iterator[Asking]:
         return [json.loads(line) for line in cluster.kubectl("logs", "client", "-n", SPACE).splitlines()]
 
     try:
+        cluster.wait(lambda: is_ready(cluster.get("pod", "client", SPACE)), 60, "the client")
         yield seen
     finally:
         cluster.kubectl("delete", "pod", "client", "-n", SPACE, "--grace-period=0", "--force")
