@@ -77,6 +77,10 @@ PARTS = {
             *CHART, *POD,
         ),
     ),
+    "scale": Part(("test_edgewise_scale.py",), (*POD, "beds/kubernetes/tests/test_edgewise_up.py")),
+    "tutorial": Part(
+        ("test_edgewise_tutorial.py",), ("docs/tutorials/kubernetes.md", *CHART, *POD),
+    ),
     "picker": Part(
         ("test_reference_picker.py",),
         (
