@@ -175,3 +175,28 @@ def test_a_state_whose_answer_was_lost_is_our_own():
     kept.write("b")
     kept.write("c")
     assert KeptState(server, OWNER).text == "c"
+
+
+@pytest.mark.parametrize("why", [httpx2.ConnectError("refused"), refused(503)])
+def test_whoever_waits_outlives_an_api_server_that_is_away(two, time_s, monkeypatch, why):
+    _, other = two
+    answers, waited, whole = [why, why], [], Leading.take
+
+    def take(leading, held_s):
+        if answers:
+            raise answers.pop()
+        return whole(leading, held_s)
+
+    monkeypatch.setattr(Leading, "take", take)
+    monkeypatch.setattr(other._over, "wait", waited.append)
+    other.wait()
+    assert waited == [lease.RENEW_S, lease.RENEW_S] and other._client.version == 1
+
+
+def test_whoever_may_not_lead_says_so_at_once(two, monkeypatch):
+    def take(leading, held_s):
+        raise refused(403)
+
+    monkeypatch.setattr(Leading, "take", take)
+    with pytest.raises(ApiError):
+        two[0].wait()

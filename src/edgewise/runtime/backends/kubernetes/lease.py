@@ -29,6 +29,7 @@ from edgewise.runtime.backends.system import SUPERSEDED
 HELD_S, RENEW_S = 15.0, 2.0  # for how long it is held; between two looks at it
 BEGIN_S = 120.0  # by a controller that is yet to begin
 READS = ("GET", "HEAD")
+BROKEN = 500  # and above: the API server cannot answer, whatever it is asked
 
 log = logging.getLogger("edgewise.kubernetes")
 
@@ -49,17 +50,28 @@ class Leading:
         self._over = threading.Event()
 
     def wait(self, waiting: Callable[[], None] = lambda: None) -> None:
-        """Return once this controller leads, for long enough to begin.
+        """Return once this controller leads, for long enough to begin; whoever waits outlives the API server.
 
         Args:
             waiting: called once where another one leads.
+        Raises:
+            ApiError: it may not be asked for.
         """
         said = False
-        while not self.take(BEGIN_S):
+        while not self._begins():
             if not said:
                 waiting()
             said = True
             self._over.wait(RENEW_S)
+
+    def _begins(self) -> bool:
+        try:
+            return self.take(BEGIN_S)
+        except (ApiError, httpx2.TransportError) as error:
+            if isinstance(error, ApiError) and error.status.code < BROKEN:
+                raise
+            log.warning("lease not taken", extra={"why": str(error)[:200]})
+            return False
 
     def keep(self) -> None:
         """Hold it from now on, in a thread; from then on nothing is written without it.
