@@ -68,7 +68,7 @@ class Leading:
         try:
             return self.take(BEGIN_S)
         except (ApiError, httpx2.TransportError) as error:
-            if isinstance(error, ApiError) and error.status.code < BROKEN:
+            if isinstance(error, ApiError) and (error.status.code or 0) < BROKEN:
                 raise
             log.warning("lease not taken", extra={"why": str(error)[:200]})
             return False
