@@ -33,6 +33,10 @@ from edgewise.runtime.store.jobs import Job, JobTable, Wish
 
 OF_JOB = "batch.kubernetes.io/job-name"  # label of a Job's pods
 LINES = 10_000  # of a log that are asked for, at most
+BY_ANOTHER = (
+    "another controller has suspended it after it was begun; where Kueue manages Jobs without a queue's name "
+    "(manageJobsWithoutQueueName), let one of the two decide about this namespace"
+)
 
 log = logging.getLogger("edgewise.kubernetes")
 
@@ -191,7 +195,8 @@ class ClusterJobs:
             return SeenStage(JobStage.RUNNING)
         if self._mine(seen.stopped, run):
             return SeenStage(JobStage.ENDED, -signal.SIGTERM)
-        return SeenStage(JobStage.VANISHED)  # whoever suspended it
+        self._events.once(seen, "SuspendedByAnother", BY_ANOTHER, bad=True)
+        return SeenStage(JobStage.VANISHED)
 
     def forbid(self, run: str) -> bool:
         """See `JobBackend`: nobody else begins a Job for this run."""
