@@ -1,6 +1,7 @@
 """What pages of the documentation take for granted that their reader has: files beside their commands."""
 
 import gzip
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -54,10 +55,18 @@ def town(folder: Path) -> None:
     shutil.copy(ROOT / file, folder / file)
 
 
+def cameras(folder: Path) -> None:
+    """What the page itself shows."""
+    page = (ROOT / "docs/tutorials/kubernetes.md").read_text(encoding="utf-8")
+    for name, text in re.findall(r"^```yaml\n# ([\w.-]+)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
+        (folder / name).write_text(text)
+
+
 FILES: dict[str, Callable[[Path], None]] = {
     "benchmark.md": own_policies,
     "howto/traffic.md": access_log,
     "pipelines.md": town,
+    "tutorials/kubernetes.md": cameras,
     "profiling.md": network,
 }
 """By page, what lays them into the folder in which its commands run."""

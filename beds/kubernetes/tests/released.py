@@ -143,7 +143,7 @@ def a_client(cluster: Cluster, image: Image) -> Iterator[Asking]:
         return [json.loads(line) for line in cluster.kubectl("logs", "client", "-n", SPACE).splitlines()]
 
     try:
-        cluster.wait(lambda: is_ready(cluster.get("pod", "client", SPACE)), 60, "the client")
+        cluster.wait(lambda: is_ready(cluster.get("pod", "client", SPACE)), 180, "the client")
         yield seen
     finally:
         cluster.kubectl("delete", "pod", "client", "-n", SPACE, "--grace-period=0", "--force")

@@ -17,7 +17,7 @@ from beds.kubernetes.tests.released import image  # noqa: F401
 from beds.processes import REPOSITORY
 
 PAGE = REPOSITORY / "docs/tutorials/kubernetes.md"
-BLOCKS = re.compile(r'^```(sh|yaml)(?: title="([\w.-]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+BLOCKS = re.compile(r"^```(sh|yaml)\n(?:# ([\w.-]+\.yaml)\n)?(.*?)^```$", re.DOTALL | re.MULTILINE)
 IMAGE = "registry.example/edgewise:1"
 
 
