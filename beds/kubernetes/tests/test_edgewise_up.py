@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from beds.kubernetes import Cluster
+from beds.kubernetes.cluster import is_ready
 from beds.kubernetes.images import BUSYBOX
 from beds.kubernetes.network import HOST_SIDE
 
@@ -145,6 +146,12 @@ def there(cluster: Cluster, kind: str = "deployment") -> list[str]:
     return [each["metadata"]["name"] for each in cluster.list(kind, "-n", SPACE, "-l", "edgewise/system")]
 
 
+def all_ready(cluster: Cluster, gone: set[str]) -> bool:
+    """Whether both workers have pods that are ready, and none of those that are gone."""
+    found = {each["metadata"]["name"]: is_ready(each) for each in cluster.list("pod", "-n", SPACE)}
+    return len(found) == 2 and all(found.values()) and not gone & set(found)
+
+
 def test_from_nothing_to_an_answer_and_whoever_kills_a_pod_has_it_back(cluster, given, tmp_path):
     with up(tmp_path, given):
         began_s = time.monotonic()
@@ -186,6 +193,9 @@ def test_who_is_killed_finds_workers_again_and_a_change_replaces_them(cluster, g
     with up(tmp_path, given):
         begins(cluster, tmp_path, said)
         assert sorted(there(cluster)) == before, "workers were started anew"
+        gone = {each["metadata"]["name"] for each in cluster.list("pod", "-n", SPACE)}
+        cluster.kubectl("delete", "pod", *gone, "-n", SPACE, "--grace-period=0", "--force")
+        cluster.wait(lambda: all_ready(cluster, gone), 120, "pods in their place, which get models, too")
         changed = SCENARIO.replace("capacity_qps: 100", "capacity_qps: 90")
         (tmp_path / "cameras.yaml").write_text(changed)
         options = [each for pair in given.items() for each in pair]

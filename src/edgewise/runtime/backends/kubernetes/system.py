@@ -10,7 +10,7 @@ import secrets
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from socket import gethostname
@@ -40,6 +40,7 @@ from edgewise.runtime.backends.kubernetes.manifest import (
     PodPlace,
     Pods,
     budget,
+    by_digest,
     sha256_of,
 )
 from edgewise.runtime.backends.kubernetes.models import ModelServer
@@ -225,6 +226,7 @@ class ClusterBackend:
         with closing(Store.readable(folder / DATABASE)) as store:
             self.where = where = OnCluster(**store.get(CLUSTER))
             tokens = {whose: store.secret(whose) for whose in PRIVATE} if fork is not None else {}
+            known = [row.process for row in store.processes()] if fork is not None else []
         self._token = tokens.get("parts", "")
         self.here = LocalBackend(folder, fork)
         self._client = client = where.client()
@@ -248,6 +250,11 @@ class ClusterBackend:
         )  # fmt: skip
         self._nodes = ClusterNodes(client, where.system) if fork is not None else None
         self._give: Give = self.models.add if self.models is not None else sha256_of
+        for (
+            process
+        ) in known:  # started by the controller before: whoever has its pod anew gets its model here
+            with suppress(OSError):  # of one that is to go, or whose next start says so
+                by_digest(process.settings, self._give)
         self.there = KubernetesBackend(client, pods, _place, self._give, watching=fork is not None)
 
     def start(self, process: Process) -> str:
@@ -340,10 +347,7 @@ def _keep_secret(client: Client, where: OnCluster, tokens: Mapping[str, str]) ->
     meta = ObjectMeta(
         name=where.secret, namespace=where.namespace, labels={SYSTEM: where.system}, ownerReferences=owners
     )
-    try:
-        client.apply(Secret(metadata=meta, stringData=dict(tokens)), force=True)
-    except Exception as error:  # whatever a connection can do
-        raise RunError(f"kubernetes: secret {where.secret} cannot be written: {error}") from error
+    _keep(client, Secret(metadata=meta, stringData=dict(tokens)))
 
 
 def _keep_budgets(client: Client, where: OnCluster) -> None:
@@ -354,10 +358,15 @@ def _keep_budgets(client: Client, where: OnCluster) -> None:
     """
     for name, gateways in where.budgets.items():
         made = budget(name, where.namespace, where.system, where.owner, gateways)
-        try:
-            client.apply(codecs.from_dict(made), force=True)
-        except Exception as error:  # whatever a connection can do
-            raise RunError(f"kubernetes: budget {name} cannot be written: {error}") from error
+        _keep(client, codecs.from_dict(made))
+
+
+def _keep(client: Client, made: Any) -> None:
+    try:
+        client.apply(made, force=True)
+    except Exception as error:  # whatever a connection can do
+        what = f"{type(made).__name__} {made.metadata.name}"
+        raise RunError(f"kubernetes: {what} cannot be written: {error}") from error
 
 
 def remove(folder: Path) -> list[str]:
