@@ -2,8 +2,10 @@
 
 import os
 import stat
+import urllib.request
 from contextlib import closing
 from dataclasses import asdict
+from hashlib import sha256
 
 import pytest
 
@@ -168,3 +170,31 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path):
         os.chown(tmp_path / "others", 1234, -1)
         with pytest.raises(RunError, match="belongs to user 1234"):
             pod.make_folder(tmp_path / "others")
+
+
+class Applied:
+    """A client that takes whatever it is told to keep."""
+
+    def apply(self, what, force):
+        return what
+
+
+def test_a_controller_that_begins_gives_models_of_what_its_predecessor_started(tmp_path, monkeypatch):
+    (model := tmp_path / "model.onnx").write_bytes(b"a network")
+    where = system.OnCluster(None, "space", "image:1", "127.0.0.1", system="ab")
+    with closing(Store(tmp_path / DATABASE)) as store:
+        choose(store, KUBERNETES, asdict(where))
+        token = store.secret("parts")
+        for name, file in (("w", model), ("gone", tmp_path / "gone.onnx")):
+            store.add(Process(name, "worker", 8123, {"file": str(file), "split": None}))
+    monkeypatch.setattr(system.OnCluster, "client", lambda _: Applied())
+    for watching in ("ClusterNodes", "KubernetesBackend"):
+        monkeypatch.setattr(system, watching, lambda *_, **__: None)
+    backend = system.ClusterBackend(tmp_path, fork=lambda *_: 0)
+    try:
+        url = f"http://127.0.0.1:{backend.models.port}/{sha256(b'a network').hexdigest()}"
+        asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            assert answer.read() == b"a network"
+    finally:
+        backend.models.close()
