@@ -365,8 +365,7 @@ def _keep(client: Client, made: Any) -> None:
     try:
         client.apply(made, force=True)
     except Exception as error:  # whatever a connection can do
-        what = f"{type(made).__name__} {made.metadata.name}"
-        raise RunError(f"kubernetes: {what} cannot be written: {error}") from error
+        raise RunError(f"kubernetes: {made.metadata.name} cannot be written: {error}") from error
 
 
 def remove(folder: Path) -> list[str]:
