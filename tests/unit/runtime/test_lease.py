@@ -178,25 +178,26 @@ def test_a_state_whose_answer_was_lost_is_our_own():
 
 
 @pytest.mark.parametrize("why", [httpx2.ConnectError("refused"), refused(503)])
-def test_whoever_waits_outlives_an_api_server_that_is_away(two, time_s, monkeypatch, why):
-    _, other = two
-    answers, waited, whole = [why, why], [], Leading.take
+def test_whoever_waits_outlives_an_api_server_that_is_away(server, time_s, monkeypatch, why):
+    answers, waited, get = [why, why], [], server.get
+    with monkeypatch.context() as played:
+        played.setattr(lease.threading, "Event", lambda: SimpleNamespace(wait=waited.append))
+        leading = Leading(server, OWNER, "other")
 
-    def take(leading, held_s):
+    def away(kind, name):
         if answers:
             raise answers.pop()
-        return whole(leading, held_s)
+        return get(kind, name)
 
-    monkeypatch.setattr(Leading, "take", take)
-    monkeypatch.setattr(other._over, "wait", waited.append)
-    other.wait()
-    assert waited == [lease.RENEW_S, lease.RENEW_S] and other._client.version == 1
+    monkeypatch.setattr(server, "get", away)
+    leading.wait()
+    assert waited == [lease.RENEW_S, lease.RENEW_S] and server.version == 1
 
 
-def test_whoever_may_not_lead_says_so_at_once(two, monkeypatch):
-    def take(leading, held_s):
+def test_whoever_may_not_lead_says_so_at_once(server, two, monkeypatch):
+    def get(kind, name):
         raise refused(403)
 
-    monkeypatch.setattr(Leading, "take", take)
+    monkeypatch.setattr(server, "get", get)
     with pytest.raises(ApiError):
         two[0].wait()
