@@ -77,14 +77,6 @@ PARTS = {
             *CHART, *POD,
         ),
     ),
-    "kueue": Part(
-        ("test_edgewise_kueue.py",),
-        (
-            "beds/kubernetes/tests/test_edgewise_jobs.py", "beds/kubernetes/tests/test_edgewise_up.py",
-            "src/edgewise/runtime/controller/jobs.py", *POD,
-        ),
-    ),
-    "scale": Part(("test_edgewise_scale.py",), (*POD, "beds/kubernetes/tests/test_edgewise_up.py")),
     "tutorial": Part(
         ("test_edgewise_tutorial.py",), ("docs/tutorials/kubernetes.md", *CHART, *POD),
     ),
