@@ -71,3 +71,9 @@ def test_a_file_that_is_new_or_gone_counts(copy):
 def test_the_old_form_of_the_file_says_that_nothing_has_passed(copy):
     (copy / stamp.FILE).write_text(f"{'0' * 64}  beds/kubernetes as its tests last passed\n")
     assert stamp.stale(copy) == list(stamp.PARTS)
+
+
+def test_what_cannot_begin_in_time_is_left_out_and_said(monkeypatch, capsys):
+    monkeypatch.setenv(stamp.WITHIN, "-1")
+    assert stamp.run("chart")
+    assert capsys.readouterr().out.startswith("chart: left out")
