@@ -48,6 +48,7 @@ POD = (  # what a pod is and runs
 )  # fmt: skip
 CHART = (
     "charts/edgewise/*.*", "charts/edgewise/templates/**/*.*", "beds/kubernetes/tests/released.py",
+    "beds/kubernetes/tests/test_edgewise_up.py",
 )  # fmt: skip
 PARTS = {
     "cluster": Part(("test_groups.py", "test_kubernetes_bed.py", "test_kubernetes_services.py"), ()),
@@ -75,8 +76,7 @@ PARTS = {
     "faults": Part(
         ("test_edgewise_faults.py",),
         (
-            "beds/kubernetes/tests/test_edgewise_jobs.py", "beds/kubernetes/tests/test_edgewise_up.py",
-            *CHART, *POD,
+            "beds/kubernetes/tests/test_edgewise_jobs.py", *CHART, *POD,
         ),
     ),
     "tutorial": Part(

@@ -12,7 +12,7 @@ from edgewise.policies.dispatch.meta import PAPER, Chosen
 from edgewise.sim.sites import simulation_of
 from edgewise.sim.streams.rollout import Room
 from edgewise.workloads.generate import mean_load_qps
-from edgewise_studies.calibration import fitting, measure, page, predicates, room, slices, space
+from edgewise_studies.calibration import fitting, learned, measure, page, predicates, room, slices, space
 from edgewise_studies.calibration.predicates import Measured
 from edgewise_studies.frozen import check_setting, setting_text
 
@@ -277,3 +277,14 @@ def test_the_page_says_in_how_many_worlds_there_is_room():
 
 def test_frozen_worlds_are_still_the_same():
     assert len(fitting.frozen(RESULTS)) >= predicates.AT_LEAST_WORLDS
+
+
+def test_a_training_is_read_beside_the_best_of_the_policies_alone(tmp_path):
+    rows = ["world,setting,policy,training,seed,success"]
+    for policy, training, shares in (("a", "", (0.5, 0.7)), ("b", "", (0.9, 0.1)), ("aset", 0, (0.6, 0.8))):
+        rows += [f"3,edge,{policy},{training},{seed},{share}" for seed, share in enumerate(shares)]
+    rows += ["4,edge,a,,0,0.5"]  # nothing was trained there yet
+    (tmp_path / "learned.csv").write_text("\n".join(rows) + "\n")
+    ((where, found),) = learned.read(tmp_path / "learned.csv").items()
+    assert where == (3, "edge") and (found.best, found.success) == ("a", pytest.approx(0.6))
+    assert found.gains == (pytest.approx(0.1),)

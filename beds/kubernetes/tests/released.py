@@ -17,37 +17,12 @@ from beds.kubernetes import Cluster
 from beds.kubernetes.build import run
 from beds.kubernetes.cluster import is_ready
 from beds.kubernetes.images import PYTHON, Image, of_edgewise
+from beds.kubernetes.tests.test_edgewise_up import SCENARIO as CAMERAS
 from beds.processes import REPOSITORY
 
 CHART = REPOSITORY / "charts/edgewise"
 SPACE, TOKEN = "edgewise", "for-tests-only"
-SCENARIO = """
-name: cameras
-duration_s: 60
-catalog:
-  models: [{name: echo, task: score, accuracy: 50}]
-  variants:
-    - name: echo-cpu
-      model: echo
-      resources: {cpu_cores: 0.1, memory_bytes: 256MB}
-      profile: {fixed_s: 3ms, source: "made up for this test"}
-      capacity_qps: 100
-      largest_bytes: 1000
-clusters:
-  - name: west
-    tier: 0
-    nodes:
-      - {name: n1, resources: {cpu_cores: 1, memory_bytes: 1GB}}
-      - {name: n2, resources: {cpu_cores: 1, memory_bytes: 1GB}}
-sites: [{name: gate, uplink_bps: 1Gbps}]
-links: [{site: gate, cluster: west, delay_s: 1ms}]
-workers:
-  - {variant: echo-cpu, node: n1}
-  - {variant: echo-cpu, node: n2}
-streams:
-  applications: [{name: any, task: score, rate_qps: 10, size_bytes: 100, deadline_s: 5, length_s: 60}]
-  arrivals: {clients_per_min: 1}
-"""
+SCENARIO = CAMERAS.replace("node: n3", "node: n2")  # the client has n3
 OF_RELEASE = "all,configmap,secret,role,rolebinding,serviceaccount,networkpolicy,poddisruptionbudget,pvc"
 OF_CLUSTER = "clusterrole,clusterrolebinding,priorityclass"
 # Asks one query after another, each until it is answered; a line for each: when it began, how long it took,

@@ -158,9 +158,8 @@ def test_whoever_deletes_and_cordons_at_random_has_all_of_it_back(cluster, askin
     leads(cluster)
     print(f"{', '.join(done)}: all pods are ready {time.time() - last:.1f} s after the last")
     answers_again(cluster, asking)
-    away, turned, lost = since(began, "deleted and cordoned", asking)
+    _, _, lost = since(began, "deleted and cordoned", asking)
     assert lost <= done.count("gateway by force") + done.count("worker by force"), "more than was inside"
-    assert away + turned == 0 or any(each.startswith(("gateway", "worker")) for each in done)
     for number in range(3):
         cluster.wait(lambda n=number: complete(cluster.get("job", f"work-{n}", SPACE)), 120, "every job")
         assert cluster.get("job", f"work-{number}", SPACE)["status"]["succeeded"] == 1

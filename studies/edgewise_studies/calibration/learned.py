@@ -37,13 +37,11 @@ class Learned(NamedTuple):
         best: of the seven, over all seeds.
         success: its mean.
         gains: of each training, above it, paired by seed and averaged.
-        worst: of the seven, how far it is below the best.
     """
 
     best: str
     success: float
     gains: tuple[float, ...]
-    worst: float
 
 
 def explore(folder: Path, work: Path, worlds: Sequence[int], until: float) -> int:
@@ -133,4 +131,4 @@ def _learned(rows: Iterable[Mapping[str, str]]) -> Learned:
     alone = {policy: mean for (policy, training), mean in means.items() if not training}
     best = max(alone, key=alone.__getitem__)
     gains = tuple(mean - alone[best] for (_, training), mean in means.items() if training)
-    return Learned(best, alone[best], gains, alone[best] - min(alone.values()))
+    return Learned(best, alone[best], gains)
