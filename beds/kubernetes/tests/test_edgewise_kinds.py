@@ -173,11 +173,13 @@ def test_whoever_deletes_the_pod_of_a_task_has_its_pipeline_back(cluster, folder
             return max(json.loads(said(folder, "pipelines", "--json")), key=lambda each: each["id"])
 
         cluster.wait(lambda: camera()["id"] == 2 and camera()["frames"] > 0, 300, "frames")
-        done, before = camera()["frames"], tasks(cluster)
-        cluster.kubectl(
-            "delete", "pod", before["pipeline-2-task-count"][1], "-n", SPACE, "--grace-period=0", "--force"
-        )
+        pods = lambda: {pod for _, pod in tasks(cluster).values()}  # noqa: E731
+        before = pods()
+        count = tasks(cluster)["pipeline-2-task-count"][1]
+        cluster.kubectl("delete", "pod", count, "-n", SPACE, "--grace-period=0", "--force")
+        cluster.wait(lambda: len(pods()) == 3 and not pods() & before, 300, "other pods, of all of them")
+        done = camera()["frames"]  # of the first pods, which may say some after one is deleted
         cluster.wait(lambda: camera()["frames"] > done + 5, 300, "more frames")
-        assert not {pod for _, pod in tasks(cluster).values()} & {pod for _, pod in before.values()}
+        assert not pods() & before
     finally:
         brings.kill()
