@@ -104,12 +104,12 @@ def started(folder: Path) -> Iterator[Store]:
 
 
 @contextmanager
-def nursing(store: Store) -> Iterator[Store]:
+def nursing(store: Store, patience_s: float = PATIENCE_S) -> Iterator[Store]:
     """The live system of a store, whose processes all answer; it is ended, and the store closed."""
     command = [sys.executable, "-m", "edgewise.runtime.controller.nursery", str(store.file.parent)]
     nursery = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        asyncio.run(_ready(store))
+        asyncio.run(_ready(store, patience_s))
         yield store
     finally:
         nursery.send_signal(signal.SIGTERM)
@@ -117,8 +117,8 @@ def nursing(store: Store) -> Iterator[Store]:
         store.close()
 
 
-async def _ready(store: Store) -> None:
-    until_s = time.monotonic() + PATIENCE_S
+async def _ready(store: Store, patience_s: float) -> None:
+    until_s = time.monotonic() + patience_s
     for name in [process.name for process in _wanted(store)]:
         while not await _answers(store, name, last=time.monotonic() > until_s):
             pass

@@ -14,17 +14,26 @@ functions from records in the same tables. Of each kind of work:
 A run counts as *busy* where processes waited for a processor for more than `BUSY` of the time that they could
 have run: then it says more about the machine than about the system. The rule is fixed here, before any result
 is seen, and the line of a busy run says so first. Such runs are shown and kept, and the summary says how many
-of its runs they are. The folder gets `runs.jsonl`, a line for each seed, and `index.md`, the summary of all
-lines there (`--page` writes it anew without a run).
+of its runs they are. The folder gets `runs.jsonl`, a line for each seed, those that failed included, and
+`index.md`, the summary of all lines there (`--page` writes it anew without a run). A seed that has a line is
+not run again, so what was broken off goes on by the same command.
+
+What is asked of a difference is fixed here, too (`bound`): 3 points of a share; the larger of 3 % and 2 ms
+of a delay, after the mean difference of `--less FOLDER`, of runs with other seeds, was taken off; 3 % of
+frames and core-seconds. *Within* or *outside* is said where the 95 % interval of the mean lies wholly there,
+else *open*.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +44,21 @@ from bench.left_out import nursing
 from edgewise import api
 from edgewise.cli.verbs import parse_seeds, parsed
 from edgewise.config import edition, load_scenario
+from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
 from edgewise.run.live import live_run
 from edgewise.run.result import Result
 from edgewise.runtime.clients.all_work import bring
 from edgewise.runtime.controller.plan import Emulation, deciding, prepare
+from edgewise.runtime.store import DATABASE, Store
 from edgewise.runtime.testbeds.spaces import Spaces
+from edgewise.runtime.watch.starving import look
 
+PATIENCE_S = 240.0  # for all processes to answer; the first one compiles
 BUSY = 0.05  # share of the time in which processes could run and waited to
 RUNS = "runs.jsonl"
-LATER_S = 5.0  # after the scenario's end, for pipelines and jobs to end
+LATER_S = 45.0  # at most, after the scenario's end, for pipelines and jobs to end
+LEAST_S, SHARE, POINTS = 2e-3, 0.03, 3.0  # of differences that are asked for
 SCALES = {"in time": ("points", 100.0), "done": ("points", 100.0), "answered": ("points", 100.0)}
 Figures = dict[str, dict[str, float]]
 
@@ -57,30 +71,49 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="PATH=VALUE, as edgewise simulate has it")
     parser.add_argument("--out", type=Path, help="a folder; what is there stays")
     parser.add_argument("--namespaces", action="store_true", help="links as the scenario says; needs root")
+    parser.add_argument("--less", type=Path, help="a folder of runs with other seeds: delays less their mean")
     parser.add_argument("--page", action="store_true", help="write its summary anew, and run nothing")
     chosen = parser.parse_args()
     if chosen.page:
-        return write_page(chosen.out)
-    scenario, rows = load_scenario(chosen.scenario, parsed(chosen.set)), []
+        return write_page(chosen.out, chosen.less)
+    scenario = load_scenario(chosen.scenario, parsed(chosen.set))
     print(f"{edition(scenario)}, {scenario.duration_s:g} s; busy: waited for more than {100 * BUSY:g} %")
-    for seed in parse_seeds(chosen.seeds):
-        rows.append(row := one(scenario, seed, chosen.namespaces))
+    rows = read_rows(chosen.out)
+    for seed in [seed for seed in parse_seeds(chosen.seeds) if seed not in {row["seed"] for row in rows}]:
+        rows.append(row := tried(scenario, seed, chosen.namespaces))
         show(row)
         if chosen.out is not None:
             chosen.out.mkdir(parents=True, exist_ok=True)
             with (chosen.out / RUNS).open("a") as file:
                 file.write(json.dumps(row) + "\n")
-    print("\n".join(concluded(rows)))
+    print("\n".join(concluded(rows, read_rows(chosen.less))))
     if chosen.out is not None:
-        write_page(chosen.out)
+        write_page(chosen.out, chosen.less)
+
+
+def read_rows(folder: Path | None) -> list[dict[str, Any]]:
+    """The runs of a folder; none where there is none."""
+    if folder is None or not (folder / RUNS).is_file():
+        return []
+    return [json.loads(line) for line in (folder / RUNS).read_text().splitlines()]
+
+
+def tried(scenario: Scenario, seed: int, apart: bool) -> dict[str, Any]:
+    """As `one`; why not, where it failed."""
+    try:
+        return one(scenario, seed, apart)
+    except (EdgewiseError, OSError, TimeoutError) as error:
+        return {"scenario": edition(scenario), "seed": seed, "failed": str(error)}
 
 
 def one(scenario: Scenario, seed: int, apart: bool) -> dict[str, Any]:
     """A seed, live and simulated; `apart`: on namespaces."""
     who = deciding(scenario)
     with tempfile.TemporaryDirectory() as folder, up(Path(folder) / "live", scenario, seed, apart) as state:
-        brought = bring(state, seed, LATER_S)
-        live = live_run(state, between_s=(brought.began_s, brought.began_s + scenario.duration_s))
+        with Taken(state) as taken:
+            brought = bring(state, seed, LATER_S)
+        end_s = brought.began_s + scenario.duration_s + LATER_S
+        live = live_run(state, between_s=(brought.began_s, end_s))
     simulated, found = api.simulate(scenario, who, [seed]), figures(live)
     if "streams" in found:
         seen = brought.figures["streams"]
@@ -88,7 +121,7 @@ def one(scenario: Scenario, seed: int, apart: bool) -> dict[str, Any]:
     return {
         "scenario": edition(scenario), "seed": seed, "policies": who, "waited": brought.waited,
         "on": "namespaces" if apart else "local",
-        "busy": brought.waited > BUSY, "machine": brought.busy,
+        "busy": brought.waited > BUSY, "machine": brought.busy, "cores": taken.cores,
         "live": found, "simulated": figures(simulated),
     }  # fmt: skip
 
@@ -97,11 +130,79 @@ def one(scenario: Scenario, seed: int, apart: bool) -> dict[str, Any]:
 def up(folder: Path, scenario: Scenario, seed: int, apart: bool) -> Iterator[Path]:
     """A live system of a scenario, whose processes all answer; it is ended."""
     try:
-        with nursing(prepare(folder, scenario, emulation=Emulation(seed=seed), on_namespaces=apart)):
+        made = prepare(folder, scenario, emulation=Emulation(seed=seed), on_namespaces=apart)
+        with nursing(made, PATIENCE_S):
             yield folder
     finally:
         if apart:
             Spaces(folder).remove()
+
+
+class Taken:
+    """What processes take of processors while this is entered, by kind, and how long they wait for them.
+
+    Args:
+        state: folder of the system, whose nursery is a child of this process.
+    Attributes:
+        cores: by kind, [cores that it took, cores that it waited for] in the mean.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._state, self._over, self.cores = state, threading.Event(), dict[str, list[float]]()
+        self._looking = threading.Thread(target=self._look, daemon=True)
+        self._first: dict[int, tuple[float, float]] = {}
+        self._last: dict[int, tuple[str, float, float]] = {}
+
+    def __enter__(self) -> Taken:
+        self._first = {number: used for number, (_, *used) in self._seen().items()}  # type: ignore[misc]
+        self._began_s = time.monotonic()
+        self._looking.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._looking.join()
+        took_s = time.monotonic() - self._began_s
+        for number, (kind, ran_s, waited_s) in self._last.items():
+            ran_before_s, waited_before_s = self._first.get(number, (0.0, 0.0))
+            of = self.cores.setdefault(kind, [0.0, 0.0])
+            of[0] += (ran_s - ran_before_s) / took_s
+            of[1] += (waited_s - waited_before_s) / took_s
+
+    def _look(self) -> None:
+        while not self._over.wait(1.0):  # who ends in between has what it took until then
+            self._last |= self._seen()
+
+    def _seen(self) -> dict[int, tuple[str, float, float]]:
+        """Kind, seconds on a processor and seconds without one, of all that descends from this process."""
+        store = Store(self._state / DATABASE)
+        kinds = {int(r.handle.split(":")[0]): r.process.kind for r in store.processes() if r.handle}
+        kinds[int(str(store.get("controller_handle")).split(":")[0])] = "controller"
+        store.close()
+        mine, found = {os.getpid()}, {os.getpid(): "clients"}
+        parents = {number: parent for number, parent in _parents()}
+        while fresh := {n for n, parent in parents.items() if parent in mine} - mine:
+            mine |= fresh
+        for number in mine - {os.getpid()}:
+            found[number] = kinds.get(number) or _program(number)
+        return {
+            n: (kind, used.ran_s, used.waited_s) for n, kind in found.items() if (used := look([n])).ran_s
+        }
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            yield int(file.parent.name), int(file.read_text().rpartition(")")[2].split()[1])
+
+
+def _program(number: int) -> str:
+    with suppress(OSError):
+        command = Path(f"/proc/{number}/cmdline").read_bytes().decode(errors="replace")
+        for word, kind in (("pipelines.task", "task"), ("nursery", "nursery"), ("-S", "job")):
+            if word in command:
+                return kind
+    return "other"
 
 
 def figures(result: Result) -> Figures:
@@ -130,10 +231,13 @@ def _of(work: str, row: Mapping[str, Any], run: Result) -> dict[str, float]:
 
 def show(row: Mapping[str, Any]) -> None:
     """A seed's lines."""
+    if "failed" in row:
+        return print(f"seed {row['seed']}: failed, {row['failed']}", flush=True)
     mark = (
         f"busy, waited {100 * row['waited']:.1f} %" if row["busy"] else f"waited {100 * row['waited']:.1f} %"
     )
     print(f"seed {row['seed']}: {mark}", flush=True)
+    print("  cores taken, waited for: " + said_cores(row), flush=True)
     for work, name, live, simulated in pairs(row):
         print(f"  {work:10} {name:28} {live:12.4f} {simulated:12.4f} {live - simulated:+10.4f}", flush=True)
 
@@ -148,49 +252,106 @@ def pairs(row: Mapping[str, Any]) -> list[tuple[str, str, float, float]]:
     ]
 
 
-def concluded(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A table of mean differences, live less simulated, with 95 % intervals."""
+def said_cores(row: Mapping[str, Any]) -> str:
+    """What each kind of process took of processors."""
+    cores = sorted(row["cores"].items(), key=lambda each: -each[1][0])
+    total = [sum(column) for column in zip(*row["cores"].values(), strict=True)]
+    return "; ".join(f"{name} {ran:.3f}, {waited:.3f}" for name, (ran, waited) in [("all", total), *cores])
+
+
+def differences_of(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """By kind of work and what is compared, live and simulated of each run that did not fail."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row in rows:
-        for work, name, live, simulated in pairs(row):
+        for work, name, live, simulated in pairs(row) if "failed" not in row else ():
             found.setdefault((work, name), []).append((live, simulated))
-    lines = ["| work | what | runs | live | simulated | difference |", "|---|---|---|---|---|---|"]
+    return found
+
+
+def concluded(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]] = ()) -> list[str]:
+    """A table of mean differences, live less simulated, with 95 % intervals.
+
+    Args:
+        others: runs with other seeds, whose mean difference is taken off delays.
+    """
+    found, constants = differences_of(rows), differences_of(others)
+    lines = [
+        "| work | what | runs | live | simulated | constant | difference | asked for | |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
     for (work, name), each in found.items():
         live, simulated = np.array(each).T
-        unit, differences = differing(name, live, simulated)
+        constant, said = 0.0, ""
+        if name.endswith("p50_s") or name.endswith("p95_s"):
+            known = np.array(constants.get((work, name), np.zeros((0, 2))))
+            constant = float(np.mean(known[:, 0] - known[:, 1])) if len(known) else 0.0
+            said = f"{1e3 * constant:+.2f} ms" if len(known) else "none"
+        unit, differences = differing(name, live - constant, simulated)
         n = len(each)
-        wide = student.ppf(0.975, n - 1) * differences.std(ddof=1) / n**0.5 if n > 1 else float("nan")
-        said = f"{differences.mean():+.2f} ± {wide:.2f} {unit}"
-        lines.append(f"| {work} | {name} | {n} | {live.mean():.4g} | {simulated.mean():.4g} | {said} |")
+        wide = student.ppf(0.975, n - 1) * differences.std(ddof=1) / n**0.5 if n > 1 else float("inf")
+        most = bound(work, name, float(simulated.mean()))
+        asked, verdict = ("", "") if most is None else (f"{most:.3g} {unit}", judged(differences, wide, most))
+        lines.append(
+            f"| {work} | {name} | {n} | {live.mean():.4g} | {simulated.mean():.4g} | {said} | "
+            f"{differences.mean():+.2f} ± {wide:.2f} {unit} | {asked} | {verdict} |"
+        )
     return lines
 
 
-def write_page(folder: Path) -> None:
+def bound(work: str, name: str, simulated: float) -> float | None:
+    """How far live may be from simulated, in the unit of `differing`; None where nothing is asked."""
+    if name in SCALES:
+        return POINTS
+    if name.endswith("_s"):
+        return 1e3 * max(SHARE * simulated, LEAST_S) if work in ("streams", "services", "graphs") else None
+    return 100.0 * SHARE if name in ("frames", "core-s") else None
+
+
+def judged(differences: Any, wide: float, most: float) -> str:
+    """Where the interval of the mean lies."""
+    low, high = differences.mean() - wide, differences.mean() + wide
+    return "within" if -most <= low and high <= most else "outside" if low > most or high < -most else "open"
+
+
+def write_page(folder: Path, less: Path | None = None) -> None:
     """The summary of all runs of a folder, and of the quiet ones where there are several."""
-    rows = [json.loads(line) for line in (folder / RUNS).read_text().splitlines()]
+    tried, others = read_rows(folder), read_rows(less)
+    rows = [row for row in tried if "failed" not in row]
+    failed = [row for row in tried if "failed" in row]
     quiet = [row for row in rows if not row["busy"]]
     waited = sorted(100.0 * row["waited"] for row in rows)
     lines = [
         "# Live beside simulated",
         "",
         f"`{rows[0]['scenario']}`, live on one machine and simulated, with the same policies and seeds "
-        f"{rows[0]['seed']} to {rows[-1]['seed']}: `python -m bench.live_beside`. Each kind of work is read "
-        "from records in the same tables. Differences are live less simulated, with the 95 % interval of the "
-        "mean.",
+        f"{', '.join(str(row['seed']) for row in tried)}: `python -m bench.live_beside`. Each kind of work "
+        "is read from records in the same tables. Differences are live less simulated, with the 95 % "
+        "interval of the mean.",
         "",
         f"**{len(quiet)} of {len(rows)} runs were quiet.** The rule was fixed before any run: busy is a run "
         f"whose processes waited for a processor for more than {100 * BUSY:g} % of the time in which they "
         f"could have run. They waited for {waited[0]:.0f} to {waited[-1]:.0f} %.",
         "",
-        f"A live run is looked at until {LATER_S:g} s after its end, while a simulation goes on until its "
-        "last pipeline has ended: those that come late have fewer frames live. Networks of split queries "
-        "really run live, on this machine; simulated nodes have the speed that the scenario says.",
+        f"A live run is looked at until {LATER_S:g} s after its end, when all that came has ended. Networks "
+        "of split queries really run live, on this machine; simulated nodes have the speed that the "
+        "scenario says. A live job ends up to 3 s before the time that it says, for who takes longer is "
+        "ended.",
         "",
-        *concluded(rows),
+        *([f"The constant is the mean difference of {len(others)} runs with other seeds."] if others else []),
+        "",
+        *concluded(rows, others),
     ]
     if 1 < len(quiet) < len(rows):
-        lines += ["", "## Quiet runs alone", "", *concluded(quiet)]
+        lines += ["", "## Quiet runs alone", "", *concluded(quiet, others)]
     lines += ["", "## Shares, run by run", "", *_run_by_run(rows)]
+    lines += ["", *(f"Seed {row['seed']} failed: {row['failed']}" for row in failed)]
+    if "cores" in rows[-1]:
+        lines += [
+            "",
+            "Cores that each kind of process took, and waited for, in the last run: "
+            + said_cores(rows[-1])
+            + ".",
+        ]
     (folder / "index.md").write_text("\n".join(lines) + "\n")
 
 

@@ -27,6 +27,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from edgewise.errors import EdgewiseError, ProtocolError
 from edgewise.runtime import clock, http
 from edgewise.runtime.backends.contract import ServingBackend
@@ -51,6 +53,13 @@ from edgewise.runtime.process.serving import Listen, listen, run, when_told
 from edgewise.runtime.protocol.bodies import read
 from edgewise.runtime.protocol.controller_bodies import Ending, WorkerNow, WorkerWanted
 from edgewise.runtime.protocol.openapi import document, unanswered
+from edgewise.runtime.protocol.shown_bodies import (
+    PolicyShown,
+    ProcessShown,
+    ShadowAtGateway,
+    StatusShown,
+    StreamRow,
+)
 from edgewise.runtime.store import Process, Running
 from edgewise.runtime.store.copies import keep_copy
 from edgewise.runtime.store.database import StoreError
@@ -262,11 +271,12 @@ class Controller:
             case "GET", ["metrics"]:
                 return page(faults_in(self.faults, (*counted(self.under_way), *self.backend.counted())))
             case "GET", ["v1", "status"]:
-                return http.as_json(await self.shown.status())
+                return http.as_json(msgspec.convert(await self.shown.status(), StatusShown))
             case "GET", ["v1", "streams"]:
-                return http.as_json(await self.shown.streams())
+                return http.as_json(msgspec.convert(await self.shown.streams(), list[StreamRow]))
             case "GET", ["v1", "workers" | "gateways" as kind]:
-                return http.as_json(await self.shown.listed(kind[:-1]))
+                rows = await self.shown.listed(kind[:-1])
+                return http.as_json(msgspec.convert(rows, list[ProcessShown]))
             case "PUT", ["v1", "workers", name]:
                 return self._want(name, request.body)
             case _, ["v1", "nodes", *_]:
@@ -274,13 +284,15 @@ class Controller:
             case _, ["v1", "links", *_]:
                 return about_links(self.pipelines, request)
             case "GET", ["v1", "policies"]:
-                return http.as_json(self.shown.policies())
+                return http.as_json(msgspec.convert(self.shown.policies(), list[PolicyShown]))
             case "GET", ["v1", "policies", decision]:
                 available = self.switching.available(decision)
-                return http.as_json(self.shown.policies([decision])[0] | {"available": available})
+                found = self.shown.policies([decision])[0] | {"available": available}
+                return http.as_json(msgspec.convert(found, PolicyShown))
             case "GET", ["v1", "shadows", decision]:
                 self.switching.available(decision)
-                return http.as_json(await self.shown.shadows(decision))
+                seen = await self.shown.shadows(decision)
+                return http.as_json(msgspec.convert(seen, list[ShadowAtGateway]))
             case "PUT", ["v1", "policies" | "shadows" as what, decision]:
                 return self.switching.begin(request, what, decision)
             case _, ["v1", "operations", *rest]:

@@ -45,6 +45,7 @@ from edgewise.runtime.protocol.controller_bodies import (
 )
 from edgewise.runtime.protocol.messages import number, text
 from edgewise.runtime.protocol.openapi import unanswered
+from edgewise.runtime.protocol.shown_bodies import LinkShown, NodeShown, RatesShown
 from edgewise.runtime.store.jobs import HIGHEST_PRIORITY, PAUSE, RESTART, Job, Wish
 from edgewise.runtime.store.pipelines import KeptPipeline
 
@@ -65,7 +66,7 @@ def about_nodes(plane: LivePlane, request: http.HttpRequest, end: Callable[[], N
     """
     match request.method, request.parts[2:]:
         case "GET", []:
-            return http.as_json(ledger(plane))
+            return http.as_json(msgspec.convert(ledger(plane), list[NodeShown]))
         case "PUT", [name]:
             return http.as_json(_change(plane, name, request.body, end))
     return unanswered(request, "controller")
@@ -100,7 +101,7 @@ def about_links(pipelines: LivePipelines, request: http.HttpRequest) -> http.Res
     """
     match request.method, request.parts[2:]:
         case "GET", []:
-            return http.as_json(pipelines.links())
+            return http.as_json(msgspec.convert(pipelines.links(), list[LinkShown]))
         case "PUT", [one, other]:
             return http.as_json(_cut(pipelines, (one, other), request.body))
     return unanswered(request, "controller")
@@ -143,7 +144,8 @@ async def about_work(jobs: LiveJobs, pipelines: LivePipelines, request: http.Htt
             return http.as_json(_run(pipelines, request.body))
         case "GET", ["pipelines", number]:
             kept = _pipeline(pipelines, number)
-            return http.as_json(PipelineKept(**kept.row(), rates=pipelines.rates(kept.id)))
+            rates = msgspec.convert(pipelines.rates(kept.id), RatesShown | None)
+            return http.as_json(PipelineKept(**kept.row(), rates=rates))
         case "DELETE", ["pipelines", number]:
             pipelines.book.cancel(_pipeline(pipelines, number).id)
             return http.as_json(PipelineEnding(_id(number), True))

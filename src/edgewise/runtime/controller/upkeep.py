@@ -1,5 +1,8 @@
 """What a live system leaves behind stays bounded: records, closed streams, ended jobs, logs, what jobs write.
 
+A process whose start was not written down, as the controller died in between, is ended here: whoever starts
+for its port ends it as well, but nobody may want one there any more.
+
 Rows of what is open are never touched. A log is begun anew when it is large; the process that writes it goes
 on in the same file, so what it writes between the copy and the cut is lost.
 """
@@ -10,7 +13,10 @@ from pathlib import Path
 
 from edgewise.runtime import clock, disk
 from edgewise.runtime.controller.jobs import LiveJobs
+from edgewise.runtime.process.machine import ThisMachine, handle_of
+from edgewise.runtime.process.places import holders
 from edgewise.runtime.store import Store
+from edgewise.runtime.store.steady import SteadyStore
 from edgewise.runtime.watch.logs import SaidOnce, begin_anew
 
 log = logging.getLogger("edgewise.upkeep")
@@ -25,14 +31,29 @@ OUTPUT_BYTES, OUTPUTS = 64 * 2**20, 2  # the same of what a job writes
 class Upkeep:
     """Tidies the folder of a live system."""
 
-    def __init__(self, store: Store, jobs: LiveJobs) -> None:
+    def __init__(self, store: SteadyStore, jobs: LiveJobs) -> None:
         self._store, self._jobs, self._going_on = store, jobs, SaidOnce(log, "upkeep")
 
     async def go_on(self) -> None:
         """One pass."""
         with self._going_on():
+            if not self._store.trouble:  # else what was started may be written down later
+                end_lost(self._store)
             forget(self._store, self._jobs, clock.unix_s())
             await asyncio.to_thread(shorten, self._store.file.parent, clock.unix_s())
+
+
+def end_lost(store: Store) -> None:
+    """End what holds a port of this system on this machine and is in no row of its store.
+
+    For the controller alone, between its own starts: each is written down before it does anything else.
+    """
+    machine, known = ThisMachine(), store.handles()
+    for port, number in holders(store.file.parent).items():
+        handle = handle_of(number)
+        if handle not in known and machine.alive(handle):
+            log.warning("lost start ended", extra={"port": port, "handle": handle})
+            machine.stop(handle, force=True)
 
 
 def forget(

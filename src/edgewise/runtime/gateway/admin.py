@@ -27,8 +27,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from edgewise import policies
@@ -54,6 +54,7 @@ from edgewise.runtime.protocol.bodies import (
 )
 from edgewise.runtime.protocol.messages import text
 from edgewise.runtime.protocol.openapi import unanswered
+from edgewise.runtime.protocol.shown_bodies import ReplicasShown, ShadowShown
 from edgewise.runtime.states import DONE, FAILED, WAITING
 from edgewise.runtime.store import POLICIES, SHADOWS
 
@@ -231,7 +232,7 @@ def _admin(gateway: Gateway, request: http.HttpRequest, rest: list[str]) -> http
         case "PUT", ["workers", name]:
             return _move(gateway, name, request.body)
         case "GET", ["replicas"]:
-            return http.as_json(_services(gateway).core.report())
+            return http.as_json(msgspec.convert(_services(gateway).core.report(), ReplicasShown))
         case "GET", ["pools"]:
             wanted, up = ([getattr(each, what) for each in gateway.upstreams] for what in ("wanted", "up"))
             return http.as_json(gateway.session.pools(wanted, up))
@@ -274,7 +275,8 @@ def _policies(
         return http.as_json([row for group in gateway.splits if (row := _split(group, what))])
     if what == SHADOWS:
         watching = (gateway.session if services is None else services).core.shadow
-        return http.as_json({"policy": ""} if watching is None else watching.report())
+        found = {"policy": ""} if watching is None else watching.report()
+        return http.as_json(msgspec.convert(found, ShadowShown))
     session, adviser = gateway.session, None if services is None else services.core.adviser
     policy, faults = (
         (session.core.policy, session.core.faults)
@@ -285,12 +287,14 @@ def _policies(
     return http.as_json(Policy(policy.name, have, budget_s, dict(faults)))
 
 
-def _split(group: SplitGroup, what: str) -> VariantPolicy | dict[str, Any] | None:
+def _split(group: SplitGroup, what: str) -> VariantPolicy | ShadowShown | None:
     """Who splits the queries of a variant, or what a second policy would have done."""
     shadow = group.core.shadow
     if what == POLICIES:
         return VariantPolicy(group.variant, group.core.policy.name)
-    return shadow.report() | {"variant": group.variant} if shadow else None
+    if shadow is None:
+        return None
+    return msgspec.convert(shadow.report() | {"variant": group.variant}, ShadowShown)
 
 
 async def _switch(gateway: Gateway, operation: Operation) -> None:

@@ -35,6 +35,7 @@ from edgewise.runtime.gateway.needs import Book, Key, known_as
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.bodies import ClosedStream, Needs, OpenedStream, RenewedStream, read
 from edgewise.runtime.protocol.messages import STREAM
+from edgewise.runtime.protocol.shown_bodies import StreamShown
 
 
 class Granting:
@@ -209,9 +210,9 @@ class LiveStreams:
                 return self._opened(await self._open(stated, None, client))
             case "GET", []:
                 mine = [s for s, each in self.session.served.items() if client in (each.owner, http.OPERATOR)]
-                return http.as_json([self.session.stream_record(stream_id) for stream_id in mine])
+                return http.as_json([StreamShown(**self.session.stream_record(each)) for each in mine])
             case "GET", [number]:
-                return http.as_json(self.session.stream_record(self._id(number, client)))
+                return http.as_json(StreamShown(**self.session.stream_record(self._id(number, client))))
             case "PUT", [number]:
                 stream_id = self._id(number, client)
                 self.renew(stream_id)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from edgewise.runtime.protocol.bodies import UnixTime
+from edgewise.runtime.protocol.shown_bodies import RatesShown
 
 WhenEvicted = Annotated[str, Meta(extra_json_schema={"enum": ["pause", "restart"]})]
 
@@ -127,7 +128,7 @@ class PipelineKept(Struct):
     frames: float
     ran_s: float
     moves: int
-    rates: dict[str, Any] | UnsetType | None = UNSET
+    rates: RatesShown | UnsetType | None = UNSET
 
 
 class PipelineEnding(Struct):

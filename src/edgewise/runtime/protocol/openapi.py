@@ -1,7 +1,7 @@
 """What gateway and worker answer alike, the OpenAPI documents, and what they refuse.
 
 Paths are a table (`openapi.yaml`), schemas come from the types that handlers read and write
-(`bodies`, `controller_bodies`).
+(`bodies`, `controller_bodies`, `shown_bodies`).
 """
 
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ from edgewise.runtime import http
 from edgewise.runtime.http.messages import HttpRequest, Response, failure, not_allowed
 from edgewise.runtime.protocol.bodies import SAID, Alive, Ready, ServerMetadata
 from edgewise.runtime.protocol.controller_bodies import SAID_BY_CONTROLLER
+from edgewise.runtime.protocol.shown_bodies import SHOWN_BODIES
 from edgewise.runtime.watch.metrics import page
 
 SCHEMAS = "#/components/schemas/"
@@ -31,7 +32,7 @@ def document(name: str) -> dict[str, Any]:
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
     found: dict[str, Any] = yaml.load(text, _LOADER)[name]
     found["info"]["version"] = version("edgewise")
-    types = (*SAID, *SAID_BY_CONTROLLER)
+    types = (*SAID, *SAID_BY_CONTROLLER, *SHOWN_BODIES)
     schemas = msgspec.json.schema_components(types, ref_template=f"{SCHEMAS}{{name}}")[1]
     named, seen = set(_named(found["paths"])), set[str]()
     while named := named - seen:  # what they are made of as well

@@ -14,6 +14,7 @@ from typing import Any
 
 from edgewise.runtime import clock
 from edgewise.runtime.protocol.bodies import IndexWanted, read
+from edgewise.runtime.protocol.shown_bodies import ModelState
 
 EXTENSIONS = ("model_configuration", "statistics")
 DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit",
@@ -119,7 +120,7 @@ def _added(durations: Sequence[Tree | None]) -> dict[str, int]:
     return {key: sum(int(each.get(key, 0)) for each in known) for key in ("count", "ns")}
 
 
-def index(body: bytes, models: dict[str, str]) -> list[Tree]:
+def index(body: bytes, models: dict[str, str]) -> list[ModelState]:
     """The repository's index.
 
     Args:
@@ -130,7 +131,7 @@ def index(body: bytes, models: dict[str, str]) -> list[Tree]:
     """
     only_ready = read(body or b"{}", IndexWanted).ready
     return [
-        {"name": name, "version": "1", "state": "UNAVAILABLE" if why else "READY", "reason": why}
+        ModelState(name, "1", "UNAVAILABLE" if why else "READY", why)
         for name, why in models.items()
         if not (why and only_ready)
     ]

@@ -295,6 +295,13 @@ class Store(Database):
         found: dict[str, Any] = self.get(f"moved {gateway}", {})
         return found
 
+    def handles(self) -> set[str]:
+        """All processes whose start is written down and whose end is not."""
+        found = self.rows(
+            "SELECT handle FROM process UNION SELECT handle FROM successor UNION SELECT handle FROM retired"
+        )
+        return {handle for (handle,) in found if handle is not None}
+
     # nodes
 
     def nodes_down(self) -> list[str]:
@@ -322,13 +329,6 @@ class Store(Database):
         """The link between two nodes fails, or is back."""
         down = [each for each in self.links_down() if set(each) != set(ends)]
         self.put("links down", down if up else [*down, list(ends)])
-
-    def handles(self) -> set[str]:
-        """Of all that was started and has not been seen to end."""
-        read = (
-            "SELECT handle FROM process UNION SELECT handle FROM successor UNION SELECT handle FROM retired"
-        )
-        return {handle for (handle,) in self.rows(read) if handle is not None}
 
     # successors: beside a process with other settings until they serve
 
