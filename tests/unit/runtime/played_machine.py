@@ -71,10 +71,10 @@ class PlayedBackend:
     """Processes; who is started at a port ends whoever was there, as each takes its place."""
 
     def __init__(self, machine):
-        self._machine = machine
+        self.machine = machine
 
     def start(self, process):
-        machine = self._machine
+        machine = self.machine
         machine.acting()
         for each in machine.processes.values():
             each.alive &= each.port != process.port
@@ -83,12 +83,12 @@ class PlayedBackend:
         return handle
 
     def alive(self, handle):
-        self._machine.acting()
-        return handle in self._machine.processes and self._machine.processes[handle].alive
+        self.machine.acting()
+        return handle in self.machine.processes and self.machine.processes[handle].alive
 
     def stop(self, handle, force=False):
         if self.alive(handle):
-            self._machine.processes[handle].alive = False
+            self.machine.processes[handle].alive = False
 
     def look(self, process, handle):
         return Answering(process.url, self.alive(handle))
@@ -97,7 +97,7 @@ class PlayedBackend:
         return {}
 
     def jobs(self, book):
-        return PlayedRuns(self._machine)
+        return PlayedRuns(self.machine)
 
     def counted(self):
         return ()
@@ -166,6 +166,9 @@ class PlayedRuns:
     def remove(self, number):
         for run in [run for run in self._machine.runs if run.split(".")[0] == str(number)]:
             del self._machine.runs[run]
+
+    def written(self, job, most):
+        return 4, b"ran\n"
 
     def last_line(self, number):
         return ""

@@ -29,7 +29,7 @@ from edgewise.runtime.controller import live_plane, pipelines as live_pipelines,
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.controller.rolling import read_change
-from edgewise.runtime.http.messages import HttpRequest
+from edgewise.runtime.http.messages import HttpRequest, Response
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.protocol.openapi import document
 from edgewise.runtime.states import DONE
@@ -83,18 +83,22 @@ class Alone(Controller):
     """A controller whose gateways are played: they have all replicas up that run."""
 
     async def _gateways(self, method, path):
+        service = "tiny-yolov2-cpu1"
+        replicas = {
+            r.process.name: {"service": service, "up": True, "wanted": r.process.wanted, "held": 0}
+            for r in self.store.processes("replica")
+            if r.handle is not None
+        }
         answers = {
             "/v1/admin/replicas": {
                 "policy": "", "fault": "", "faults": {}, "cloud_delay_s": 0.03,
-                "services": {"tiny-yolov2-cpu1": {"arrived": 0, "dropped": 0}},
-                "replicas": {
-                    r.process.name: {"service": "tiny-yolov2-cpu1", "up": True, "wanted": True, "held": 0}
-                    for r in self.store.processes("replica")
-                    if r.handle is not None
-                },
+                "services": {service: {"arrived": 0, "dropped": 0}}, "replicas": replicas,
             },
         }  # fmt: skip
         return [{"gateway": "gateway-0", "answer": answers[path]}] if path in answers else []
+
+    async def _answer(self, of, method, path, body=b"", timeout_s=1.0):
+        return Response(200, b"[]") if of.port in self.backend.machine.holders() else None
 
 
 class Live:
@@ -270,18 +274,18 @@ async def change(live):
 
 
 async def down(live):
-    """The system ends, as `controller._run` ends it."""
-    while True:
-        try:
-            await live.ask("POST", "/v1/down")
-            await live.until(lambda: live.controller.ending.is_set() and live.controller._alone())
-            await live.controller.jobs.end()
-            live.controller.pipelines.close()
-            live.controller.holds.end(clock.unix_s())
-            live.store.end()
-            break
-        except Death:
-            await live.again()
+    """The system ends, as `controller._run` ends it; a controller that dies meanwhile has to be told again."""
+    while not live.store.ended():
+        await live.ask("POST", "/v1/down")
+        await live.until(lambda: not live.controller.ending.is_set() or live.controller._alone())
+        if live.controller.ending.is_set():
+            try:
+                await live.controller.jobs.end()
+                live.controller.pipelines.close()
+                live.controller.holds.end(clock.unix_s())
+                live.store.end()
+            except Death:
+                await live.again()
 
 
 DOES = [job, job_taken_back, job_of_a_node_that_fails, pipeline, worker, server, node, replica, change, down]

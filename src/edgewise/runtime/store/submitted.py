@@ -29,6 +29,10 @@ class JobSchema(StorePart):
     """
     ADDED: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "job": {
+            "when_evicted": "TEXT NOT NULL DEFAULT 'pause'",
+            "attempt": "INTEGER NOT NULL DEFAULT 0",
+            "deaths": "INTEGER NOT NULL DEFAULT 0",
+            "retry_s": "REAL NOT NULL DEFAULT 0",
             "redone_s": "REAL NOT NULL DEFAULT 0",
             "checkpoint_s": "REAL",
             "saved_s": "REAL NOT NULL DEFAULT 0",
