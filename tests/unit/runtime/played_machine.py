@@ -99,6 +99,9 @@ class PlayedBackend:
     def jobs(self, book):
         return PlayedRuns(self.machine)
 
+    def tasks(self):
+        return None
+
     def counted(self):
         return ()
 
@@ -177,7 +180,7 @@ class PlayedRuns:
 class PlayedPipelines:
     """Tasks of pipelines, a frame a second; see `PipelineTasks`."""
 
-    def __init__(self, machine, backend):
+    def __init__(self, machine, backend, tasks=None):
         self._machine, self.backend, self.running = machine, backend, {}
 
     def pace(self, rates_fps):
