@@ -295,13 +295,6 @@ class Store(Database):
         found: dict[str, Any] = self.get(f"moved {gateway}", {})
         return found
 
-    def handles(self) -> set[str]:
-        """All processes whose start is written down and whose end is not."""
-        found = self.rows(
-            "SELECT handle FROM process UNION SELECT handle FROM successor UNION SELECT handle FROM retired"
-        )
-        return {handle for (handle,) in found if handle is not None}
-
     # nodes
 
     def nodes_down(self) -> list[str]:
