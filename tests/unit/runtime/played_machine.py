@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+from alone import Alone
 from edgewise.core.place import ReroutePipeline, StopPipeline
 from edgewise.runtime.backends.contract import Answering
 from edgewise.runtime.backends.jobs import JobStage, SeenStage
@@ -67,7 +68,7 @@ class PlayedMachine:
         self.tasks.clear()
 
 
-class PlayedBackend:
+class PlayedBackend(Alone):
     """Processes; who is started at a port ends whoever was there, as each takes its place."""
 
     def __init__(self, machine):
@@ -93,17 +94,8 @@ class PlayedBackend:
     def look(self, process, handle):
         return Answering(process.url, self.alive(handle))
 
-    def nodes(self):
-        return {}
-
     def jobs(self, book):
         return PlayedRuns(self.machine)
-
-    def tasks(self):
-        return None
-
-    def counted(self):
-        return ()
 
 
 class PlayedRuns:

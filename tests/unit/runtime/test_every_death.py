@@ -31,6 +31,7 @@ from edgewise.runtime.controller.plan import DATABASE, prepare
 from edgewise.runtime.http.messages import HttpRequest, Response
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.protocol.openapi import document
+from edgewise.runtime.store.database import Database
 from edgewise.runtime.store.steady import SteadyStore
 from faulty_disk import played
 
@@ -80,7 +81,7 @@ def scenario_of(file, data):
 class Alone(Controller):
     """A controller whose gateways are played: they have all replicas up that run."""
 
-    async def _gateways(self, method, path):
+    async def ask_gateways(self, method, path):
         service = "tiny-yolov2-cpu1"
         replicas = {
             r.process.name: {"service": service, "up": True, "wanted": r.process.wanted, "held": 0}
@@ -95,7 +96,7 @@ class Alone(Controller):
         }  # fmt: skip
         return [{"gateway": "gateway-0", "answer": answers[path]}] if path in answers else []
 
-    async def _answer(self, of, method, path, body=b"", timeout_s=1.0):
+    async def answer_of(self, of, method, path, body=b"", timeout_s=1.0):
         return Response(200, b"[]") if of.port in self.backend.machine.holders() else None
 
 
@@ -121,7 +122,7 @@ class Live:
                 self.bury()
 
     def bury(self):
-        self.store._db.close()  # what a killed process does not do, SQLite undoes
+        Database.close(self.store)  # without a last write; SQLite undoes what is half done
         self.machine.let_go()
 
     async def again(self):

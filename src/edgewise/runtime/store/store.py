@@ -323,6 +323,13 @@ class Store(Database):
         down = [each for each in self.links_down() if set(each) != set(ends)]
         self.put("links down", down if up else [*down, list(ends)])
 
+    def handles(self) -> set[str]:
+        """Of all that was started and has not been seen to end."""
+        read = (
+            "SELECT handle FROM process UNION SELECT handle FROM successor UNION SELECT handle FROM retired"
+        )
+        return {handle for (handle,) in self.rows(read) if handle is not None}
+
     # successors: beside a process with other settings until they serve
 
     def successor(self, name: str) -> tuple[Process, str | None] | None:
