@@ -32,9 +32,12 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 # Compiles sooner than 3, and leaves out inlining but what is told to be: every kernel that kernels call.
 OPT = "1"
-# The engine of stations and what it calls to split: its kernels are called from many places, and with all of
-# them inlined it compiled four times as long.
-NOT_INLINED = ("edgewise.sim.stations.", "edgewise.policies.split.")
+# The engines of events and what they call to decide: their kernels are called from many places. With all of
+# them inlined that of stations compiled four times as long, and requests ran no faster.
+NOT_INLINED = (
+    "edgewise.sim.stations.", "edgewise.policies.split.",
+    "edgewise.sim.requests.", "edgewise.core.dispatch.request_", "edgewise.policies.requests.",
+)  # fmt: skip
 
 
 class Processor(NamedTuple):
@@ -371,12 +374,13 @@ else:
 
     @intrinsic
     def held(context: Any, value: Any) -> Any:
-        """The same, behind one pointer; or the pointer itself."""
+        """The same, behind one pointer; or the pointer itself, or None."""
 
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            return values[0] if isinstance(value, _Held) else cgutils.alloca_once_value(builder, values[0])
+            return values[0] if is_held else cgutils.alloca_once_value(builder, values[0])
 
-        return (value if isinstance(value, _Held) else _Held(value))(value), generate
+        is_held = isinstance(value, _Held | types.NoneType)
+        return (value if is_held else _Held(value))(value), generate
 
     @infer_getattr
     class _Fields(typing.templates.AttributeTemplate):

@@ -231,6 +231,7 @@ class SiteSimulation(Simulation):
     ) -> tuple[int, int]:
         """See `go_through`; who needs Python, and why."""
         run, on, visits, (streams, carried, workers, ways, key, tally) = requests.given()
+        assert on is not None, "they share links with streams"
         whole = Whole(
             self.periods, self._site, run, on, visits, streams, carried, workers, ways, key, tally,
             self.bound, self.reason, self.last_worker, requests.load_qps,

@@ -21,7 +21,7 @@ from edgewise.core.orchestrate.counting import (
     count_replica,
     request_cores,
 )
-from edgewise.kernels.compiled import held, kernel
+from edgewise.kernels.compiled import held, kernel, plain
 from edgewise.model.orchestration import System
 from edgewise.model.services import Services
 
@@ -92,7 +92,7 @@ def new_desks(services: Services, sites: Ints, seed: int, requests: int = 16) ->
     view.cloud_delay_s[:] = system.delay_s[sites, CLOUD]
     desk, asked = records((count,), DESK), records((requests,), ASKED)
     desk["site"], asked["replica"] = sites, -1
-    asks = np.array([request_cores(system, s, 1.0) for s in range(kinds)]) > 0.0
+    asks = np.array([plain(request_cores)(system, s, 1.0) for s in range(kinds)]) > 0.0
     service_s, least_s = (np.tile(each, (count, 1)) for each in (services.service_s, services.least_s))
     arrived, ended = np.zeros((count, kinds), np.int64), np.zeros((count, len(OUTCOMES), kinds), np.int64)
     none, nobody = np.zeros((count, 0), dtype=np.int64), records((count, 0), REPLICA)

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgewise.arrays import Bools, Floats, Ints
 from edgewise.core.orchestrate import ReplicaView
-from edgewise.kernels.compiled import inner, kernel
+from edgewise.kernels.compiled import held, inner, kernel
 from edgewise.model.orchestration import System
 
 # What a replica is doing. One that is removed serves what it has; one that leaves only holds its memory.
@@ -39,16 +39,11 @@ def count(system: System, view: ReplicaView, replicas: Ints, service_s: Floats) 
         replicas: (R, 5) see `known`; those in the cloud included.
         service_s: (S,) mean time of a request on a replica.
     """
+    system, view = held(system), held(view)
     clear(system, view, 0)
     for r in range(replicas.shape[0]):
-        k, s, held, state, most = (
-            replicas[r, 0],
-            replicas[r, 1],
-            replicas[r, 2],
-            replicas[r, 3],
-            replicas[r, 4],
-        )
-        count_replica(system, view, 0, k, s, held, state, most)
+        one = replicas[r]
+        count_replica(system, view, 0, one[0], one[1], one[2], one[3], one[4])
     add_up(system, view, 0, service_s)
 
 
@@ -67,14 +62,14 @@ def clear(system: System, view: ReplicaView, world: int) -> None:
 
 @inner
 def count_replica(
-    system: System, view: ReplicaView, world: int, k: int, s: int, held: int, state: int, most: int
+    system: System, view: ReplicaView, world: int, k: int, s: int, has: int, state: int, most: int
 ) -> None:
     """One replica of service s at station k that has so many requests, and works on `most` at once."""
     cell = view.replicas[world, k, s]
     serves = state in (READY, REMOVING)
-    busy = min(held, most) if serves else 0
+    busy = min(has, most) if serves else 0
     cell.busy += busy
-    cell.waiting += held - busy
+    cell.waiting += has - busy
     cell.ready += busy if k == 0 else int(serves)  # the cloud has as many as it needs
     cell.starting += int(state == STARTING)
     cell.removing += int(state == REMOVING)

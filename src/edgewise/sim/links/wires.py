@@ -18,7 +18,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints, records
 from edgewise.core.world import link_arrays
 from edgewise.model.topology import Topology
-from edgewise.model.ways import Routes, levels, routes_of
+from edgewise.model.ways import levels, routes_of
 from edgewise.sim.direct import Direct
 from edgewise.sim.links import advance as links, riders
 from edgewise.sim.links.net import FIFO, LOOKED, PS, new_net, with_room
@@ -251,11 +251,3 @@ class Wires:
     def grow(self) -> None:
         """Make room for twice as many messages."""
         self.net = with_room(self.net, self.net.messages.size)
-
-
-def no_wire() -> riders.OnWire:
-    """Of who shares no links."""
-    none, nowhere = np.zeros(0), np.zeros((0, 1))
-    routes = Routes((), none, none, nowhere.astype(np.int64), nowhere)
-    order = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
-    return riders.on_wire(new_net(routes, none, order, FIFO, SINKS), RIDERS, np.zeros(1))

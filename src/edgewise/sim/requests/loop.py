@@ -50,19 +50,24 @@ SPARE = 8  # events at most that one brings about, beside those of who waits
 
 
 @kernel
-def go_on(x: RequestRun, on: OnWire, to_s: float) -> int:
+def go_on(x: RequestRun, on: OnWire | None, to_s: float) -> int:
     """Let what happens before `to_s` happen, or before a message may come; why it stopped.
 
     Args:
-        on: the sites' messages, if they share links.
+        on: the sites' messages; None: they share no links, and kernels are compiled without these.
     """
-    x, on = held(x), held(on)
+    return go(held(x), held(on), to_s)
+
+
+@kernel
+def go(x: RequestRun, on: OnWire | None, to_s: float) -> int:
+    """The same."""
     c = x.clock[0]
-    if c.wired and not take_in(x, on):
+    if on is not None and not take_in(x, on):
         return ROOM
     while True:
         limit_s = to_s
-        if c.wired:
+        if on is not None:
             if on.net.free[MESSAGES] < 0 or on.many[0] == on.soon.size:
                 return LINKS
             c.next_s = riders.next_s(on)
@@ -88,7 +93,7 @@ def go_on(x: RequestRun, on: OnWire, to_s: float) -> int:
 
 
 @kernel
-def happen(x: RequestRun, on: OnWire) -> int:
+def happen(x: RequestRun, on: OnWire | None) -> int:
     """The first event; as `go_on` returns."""
     e = x.events[0]
     kind, i, server, starts, how, took_s, queued = (
@@ -135,7 +140,7 @@ def happen(x: RequestRun, on: OnWire) -> int:
 
 
 @kernel
-def arrive(x: RequestRun, on: OnWire, i: int) -> int:
+def arrive(x: RequestRun, on: OnWire | None, i: int) -> int:
     """A request comes to its site; as `go_on` returns."""
     r = x.request[i]
     r.state = AT_SITE
@@ -146,7 +151,7 @@ def arrive(x: RequestRun, on: OnWire, i: int) -> int:
 
 
 @kernel
-def follow(x: RequestRun, on: OnWire, i: int, why: int, said: int) -> int:
+def follow(x: RequestRun, on: OnWire | None, i: int, why: int, said: int) -> int:
     """Do with a request what its site says, unless Python's policy is to say; as `go_on` returns.
 
     Args:
@@ -168,14 +173,14 @@ def follow(x: RequestRun, on: OnWire, i: int, why: int, said: int) -> int:
 
 
 @kernel
-def obey(x: RequestRun, on: OnWire, i: int, station: int) -> None:
+def obey(x: RequestRun, on: OnWire | None, i: int, station: int) -> None:
     """A policy has said where a request goes."""
-    x, on = held(x), held(on)
-    carry_out(x, on, i, flow.obey(x.desks, i, station, x.clock[0].now_s))
+    x = held(x)
+    carry_out(x, held(on), i, flow.obey(x.desks, i, station, x.clock[0].now_s))
 
 
 @kernel
-def carry_out(x: RequestRun, on: OnWire, i: int, said: int) -> None:
+def carry_out(x: RequestRun, on: OnWire | None, i: int, said: int) -> None:
     """A request is sent, kept or dropped."""
     c, asked = x.clock[0], x.desks.asked[i]
     write(x, c.asked, asked.desk, i, asked.replica, LOST if c.asked == RETURNED else 0, said)
@@ -188,7 +193,7 @@ def carry_out(x: RequestRun, on: OnWire, i: int, said: int) -> None:
 
 
 @kernel
-def send(x: RequestRun, on: OnWire, i: int, server: int) -> None:
+def send(x: RequestRun, on: OnWire | None, i: int, server: int) -> None:
     """The queue of the link, then the delay, as in the engine of slots; or over links of all work."""
     c, r, system = x.clock[0], x.request[i], x.desks.system
     b, station, bits = r.site, x.server[server].station, 8.0 * r.payload_bytes
@@ -201,7 +206,7 @@ def send(x: RequestRun, on: OnWire, i: int, server: int) -> None:
     if x.server[server].worker != NONE:
         w = x.server[server].worker
         x.sent_qps[b, w] += share_of(x.worker, w, 1.0, r.payload_bytes)
-    if c.wired:
+    if on is not None:
         riders.send(on, i, x.route[0, b, station], c.now_s, delay_s, bits)
         return
     if station == CLOUD:
@@ -231,7 +236,7 @@ def take_in(x: RequestRun, on: OnWire) -> bool:
 
 
 @kernel
-def answered(x: RequestRun, on: OnWire, i: int, there: bool) -> int:
+def answered(x: RequestRun, on: OnWire | None, i: int, there: bool) -> int:
     """An answer came over links that are shared, or was dropped by one of them; as `go_on` returns."""
     at = x.stands[i]
     at.back = 0
@@ -243,7 +248,7 @@ def answered(x: RequestRun, on: OnWire, i: int, there: bool) -> int:
 
 
 @kernel
-def come_back(x: RequestRun, on: OnWire, i: int, how: int, took_s: float, queued: int) -> int:
+def come_back(x: RequestRun, on: OnWire | None, i: int, how: int, took_s: float, queued: int) -> int:
     """Its site hears what became of a request; as `go_on` returns."""
     c, d, server, row = x.clock[0], x.request[i].site, x.stands[i].server, x.desks.asked[i].replica
     said, stop = flow.come_back(x.desks, i, c.now_s, how, took_s), THERE

@@ -35,6 +35,18 @@ def next_news_s(now_s: float, period_s: float) -> float:
 
 
 @kernel
+def do_now(x: RequestRun, what: int, number: int) -> None:
+    """What Python asks for outside of the loop: news are GATHERED or HEARD, else only noted."""
+    x = held(x)
+    if what == GATHERED:
+        gather(x, number)
+    elif what == HEARD:
+        hear(x, number)
+    else:
+        note(x, number)
+
+
+@kernel
 def gather(x: RequestRun, number: int) -> None:
     """Note how replicas are; sites hear of it later."""
     c, news = x.clock[0], number % (x.tellers.size - 1)
@@ -73,7 +85,6 @@ def same(x: RequestRun, news: int) -> bool:
 @kernel
 def hear(x: RequestRun, news: int) -> int:
     """Sites hear how many requests replicas have, of those that answer; as `go_on` returns."""
-    x = held(x)
     for j in range(x.tellers[news]):
         t = x.told[news, j]
         x.server[t.server].broken = t.down

@@ -14,11 +14,11 @@ from edgewise.core.dispatch.events import ReplicaChanged, ReplicaForgotten, Requ
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.orchestrate.events import ReplicaSeen, RequestsCounted
 from edgewise.model.services import Services
-from edgewise.sim.requests.news import hear, note
+from edgewise.sim.requests.news import do_now
 from edgewise.sim.requests.notes import Note
 from edgewise.sim.requests.queues import ReplicaQueues
 from edgewise.sim.requests.seen import gone, seen_of
-from edgewise.sim.requests.state import NONE
+from edgewise.sim.requests.state import HEARD, NONE
 from edgewise.sim.slots import replica_state as k
 
 MOST = 10_000  # replicas that may be added in a frame: no limit
@@ -60,7 +60,7 @@ class OrchestratedReplicas(ABC):
         """All sites hear at once how replicas are."""
         run = self.queues.run
         news = run.tellers.size - 1  # a place that no news have that are on their way
-        note(run, news)
+        do_now(run, NONE, news)
         self._hear(news)
 
     def _hear(self, news: int) -> None:
@@ -82,7 +82,7 @@ class OrchestratedReplicas(ABC):
                 self._tell(d, ReplicaForgotten(self.now_s, name))
                 if name not in core.replicas:
                     self.queues.know(d, self.queues.row(name), NONE)
-        hear(self.queues.run, news)
+        do_now(self.queues.run, HEARD, news)
         self._read_notes()
 
     # what orchestration sees and changes

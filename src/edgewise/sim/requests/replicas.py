@@ -143,7 +143,7 @@ def work(x: RequestRun, i: int, machine: int) -> None:
 
 
 @kernel
-def finish(x: RequestRun, on: OnWire, i: int) -> None:
+def finish(x: RequestRun, on: OnWire | None, i: int) -> None:
     """A request has been worked on."""
     release(x, i)
     reply(x, on, i)
@@ -168,11 +168,11 @@ def left(x: RequestRun, i: int, at_s: float, dropped: bool, queued: int) -> None
 
 
 @kernel
-def reply(x: RequestRun, on: OnWire, i: int) -> None:
+def reply(x: RequestRun, on: OnWire | None, i: int) -> None:
     """The answer to a request goes back."""
     c, r, at, station = x.clock[0], x.request[i], x.stands[i], x.request[i].station
     took_s, back_s, bits = c.now_s - r.ready_s, x.desks.back_s[r.site, station], x.answer_bits[r.service]
-    if c.wired and bits > 0.0:
+    if on is not None and bits > 0.0:
         s = x.server[at.server]
         r.state, at.back, at.took_s, at.queued = SENT, 1, took_s, s.waiting + s.working
         riders.send(on, i, x.route[1, r.site, station], c.now_s, back_s, bits)

@@ -7,7 +7,7 @@ import numpy as np
 from edgewise.core.dispatch.state import Ways
 from edgewise.kernels.compiled import held, inner, kernel
 from edgewise.sim.links.riders import OnWire
-from edgewise.sim.requests.loop import LINKS, ROOM, THERE, go_on
+from edgewise.sim.requests.loop import LINKS, ROOM, THERE, go
 from edgewise.sim.requests.news import next_news_s
 from edgewise.sim.requests.replicas import WORKER, asks, left
 from edgewise.sim.requests.state import NONE, RequestRun
@@ -45,7 +45,7 @@ def ride(
     x, on, v, carried, workers = held(x), held(on), held(v), held(carried), held(workers)
     carried.lines.wakes_s[:] = -np.inf
     while True:
-        stop = go_on(x, on, min(to_s, v.times_s[SOONEST], v.times_s[LOOK]))
+        stop = go(x, on, min(to_s, v.times_s[SOONEST], v.times_s[LOOK]))
         if stop == WORKER and share(x, v, s, carried, workers):
             continue
         if stop != THERE:

@@ -28,9 +28,9 @@ from edgewise.policies.requests.rules import KernelDispatch, by_rule
 from edgewise.sim.direct import Direct
 from edgewise.sim.images import NO_OUTAGES, Images, Outages
 from edgewise.sim.links import riders
-from edgewise.sim.links.wires import Carrier, Wires, no_wire
+from edgewise.sim.links.wires import Carrier, Wires
 from edgewise.sim.requests import loop
-from edgewise.sim.requests.news import News, gather
+from edgewise.sim.requests.news import News, do_now
 from edgewise.sim.requests.notes import Note, take_notes
 from edgewise.sim.requests.orchestrated import OrchestratedReplicas
 from edgewise.sim.requests.queues import ReplicaQueues
@@ -122,7 +122,6 @@ class RequestSites(OrchestratedReplicas):
         times = {
             "seed": seed & 0xFFFFFFFFFFFFFFFF, "period_s": news.period_s, "lag_s": news.lag_s,
             "requests": int(requests.count[0]), "rule": all(each is not None for each in memory),
-            "wired": wires is not None,
         }  # fmt: skip
         known = memory[0] if memory[0] is not None else np.zeros(1)
         worker = np.zeros((0, 0)) if guests is None else guests.real
@@ -135,7 +134,7 @@ class RequestSites(OrchestratedReplicas):
             if wires is None:  # else it is a rider's
                 guests.run = self.run
         self.ride = self._ride
-        self._on = no_wire() if wires is None else wires.add(self)
+        self._on = None if wires is None else wires.add(self)
         if wires is not None:
             run.route[:] = [
                 [[wires.way(b, cluster, back) for cluster in services.clusters] for b in range(len(made))]
@@ -150,7 +149,7 @@ class RequestSites(OrchestratedReplicas):
         self._counted = np.zeros((2, self.system.services), dtype=np.int64)  # at the last frame
         self.load_qps = np.zeros_like(run.sent_qps)
         self.tell()
-        gather(self.queues.run, 0)
+        do_now(self.queues.run, GATHERED, 0)
 
     @property
     def rows(self) -> Records:
@@ -219,7 +218,7 @@ class RequestSites(OrchestratedReplicas):
         limit_s = to_s if self.guests is None else min(to_s, self.guests.next_s())
         run, on = self.queues.run, self._wire
         alone = limit_s == to_s or self._streams is None
-        if self._wires is not None and alone and not on.many[0] and self.queues.clock["calm_s"] >= limit_s:
+        if on is not None and alone and not on.many[0] and self.queues.clock["calm_s"] >= limit_s:
             return Stop.THERE  # no message is on its way, and nothing else happens
         if self._streams is not None:
             return self.ride(to_s)
@@ -248,7 +247,7 @@ class RequestSites(OrchestratedReplicas):
         self._wake()
         self.calm_s = -math.inf
 
-    def given(self) -> tuple[RequestRun, riders.OnWire, Visits, tuple[Any, ...]]:
+    def given(self) -> tuple[RequestRun, riders.OnWire | None, Visits, tuple[Any, ...]]:
         """What that loop is given of it, and of streams."""
         assert self._streams is not None, "who rides has streams beside it"
         return self.queues.run, self._wire, self._visits, self._streams.given()
@@ -284,7 +283,7 @@ class RequestSites(OrchestratedReplicas):
         arrived, self._arrived = self._arrived, int(clock["arrived"])
         if arrived != self._arrived or (self.guests is not None and self.guests.busy):
             return True
-        if self._wires is not None and self._on.many[0]:
+        if self._on is not None and self._on.many[0]:
             return True
         if run.notes.size or self.going or clock["waiting"]:
             return True
@@ -325,11 +324,12 @@ class RequestSites(OrchestratedReplicas):
     def look_again(self) -> None:
         """See `Rider`."""
         self._reached_s = -math.inf
-        riders.look_again(self._wire)
+        if (on := self._wire) is not None:
+            riders.look_again(on)
 
     @property
-    def _wire(self) -> riders.OnWire:
-        if self._wires is not None:
+    def _wire(self) -> riders.OnWire | None:
+        if self._wires is not None and self._on is not None:
             self._on = self._wires.renewed(self._on)
         return self._on
 

@@ -60,7 +60,7 @@ STANDS = np.dtype(
 # events, servers: so many there are. waiting: requests in queues. at: where in the heap the latest event was
 # put. head: a request that Python decides, or hands on. asked: what it has decided. told: news that Python
 # hears. notes: so many there are. rule: whether all sites decide by `by_rule`, ruled: how often.
-# wired: links are shared. lacks: for so many more events there is to be room.
+# lacks: for so many more events there is to be room.
 CLOCK = np.dtype(
     [
         (name, "f8")
@@ -68,7 +68,7 @@ CLOCK = np.dtype(
     ]
     + [("seed", "u8")]
     + [(name, "i8") for name in ("requests", "arrived", "events", "number", "begun", "waiting", "servers")]
-    + [(name, "i8") for name in ("at", "head", "asked", "told", "rule", "ruled", "wired", "notes", "lacks")]
+    + [(name, "i8") for name in ("at", "head", "asked", "told", "rule", "ruled", "notes", "lacks")]
 )
 
 
