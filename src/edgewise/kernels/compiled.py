@@ -32,12 +32,10 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 # Compiles sooner than 3, and leaves out inlining but what is told to be: every kernel that kernels call.
 OPT = "1"
-# The engines of events and what they call to decide: their kernels are called from many places. With all of
-# them inlined that of stations compiled four times as long, and requests ran no faster.
-NOT_INLINED = (
-    "edgewise.sim.stations.", "edgewise.policies.split.",
-    "edgewise.sim.requests.", "edgewise.core.dispatch.request_", "edgewise.policies.requests.",
-)  # fmt: skip
+# Engines of events and who decides for them, called from many places. With all of them inlined that of stations
+# compiled four times as long, and requests ran no faster.
+DECIDING = "core.dispatch.request_", "policies.requests.", "policies.split."
+NOT_INLINED = tuple(f"edgewise.{each}" for each in ("sim.stations.", "sim.requests.", *DECIDING))
 
 
 class Processor(NamedTuple):
