@@ -32,8 +32,8 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 # Compiles sooner than 3, and leaves out inlining but what is told to be: every kernel that kernels call.
 OPT = "1"
-# Engines of events and who decides for them, called from many places. With all of them inlined that of stations
-# compiled four times as long, and requests ran no faster.
+# Engines of events and who decides for them, called from many places. With all of them inlined, that of
+# stations compiled four times as long, and requests ran no faster.
 DECIDING = "core.dispatch.request_", "policies.requests.", "policies.split."
 NOT_INLINED = tuple(f"edgewise.{each}" for each in ("sim.stations.", "sim.requests.", *DECIDING))
 
