@@ -10,6 +10,7 @@ EDGEWISE = f"{sys.executable} -m edgewise"
 # Every verb's help in one interpreter: a child of it for each, as it finds descriptors that are closed.
 ALL_VERBS = """
 import io, os, sys
+import typer.rich_utils  # shows help: half of the time of each child
 from typer.main import get_command
 from edgewise import cli
 
