@@ -23,6 +23,7 @@ from beds.processes import REPOSITORY
 CHART = REPOSITORY / "charts/edgewise"
 SPACE, TOKEN = "edgewise", "for-tests-only"
 SCENARIO = CAMERAS.replace("node: n3", "node: n2")  # the client has n3
+SCENARIO = SCENARIO.replace("{name: gate,", "{name: gate, cluster: west,")
 OF_RELEASE = "all,configmap,secret,role,rolebinding,serviceaccount,networkpolicy,poddisruptionbudget,pvc"
 OF_CLUSTER = "clusterrole,clusterrolebinding,priorityclass"
 # Asks one query after another, each until it is answered; a line for each: when it began, how long it took,
@@ -158,14 +159,20 @@ def made(cluster: Cluster, kind: str) -> dict[str, dict[str, Any]]:
 def answers_again(cluster: Cluster, asking: Asking, count: int = 20) -> None:
     """Wait until so many queries more that began from now on are answered."""
     now = time.time()
+    told_why(cluster, lambda: sum(each[0] > now for each in asking()) >= count, 180, "queries to be answered")
+
+
+def told_why(cluster: Cluster, done: Callable[[], bool], within_s: float, what: str) -> None:
+    """Wait for something of the release; where it does not come, print what its pods say."""
     try:
-        cluster.wait(lambda: sum(each[0] > now for each in asking()) >= count, 180, "queries to be answered")
+        cluster.wait(done, within_s, what)
     except Exception:
         print(cluster.kubectl("get", "pods", "-n", SPACE, "-o", "wide"))
-        for of in ("controller", "gateway"):
-            print(
-                cluster.kubectl("logs", "-n", SPACE, "--tail=50", "-l", f"app.kubernetes.io/component={of}")
-            )
+        print(cluster.kubectl("get", "lease", "edgewise", "-n", SPACE, "-o", "yaml"))
+        for of in ("controller", "gateway", "worker"):
+            of = f"app.kubernetes.io/component={of}"
+            print(cluster.kubectl("logs", "-n", SPACE, "--tail=80", "--prefix", "--timestamps", "-l", of))
+        print(cluster.kubectl("get", "events", "-n", SPACE, "--sort-by=.lastTimestamp"))
         raise
 
 

@@ -27,6 +27,7 @@ from beds.kubernetes.tests.released import (  # noqa: F401
     releasing,
     since,
     space,
+    told_why,
     workers,
 )
 from beds.processes import REPOSITORY
@@ -55,6 +56,8 @@ def test_installed_asked_changed_and_taken_back_under_load(cluster, helm, asking
     print(f"first answers after {time.monotonic() - began_s:.1f} s")
     first = workers(cluster)
     assert {each["settings"]["node"] for each in first.values()} == {"n1", "n2"}
+    of_gateways = cluster.list("pod", "-n", SPACE, "-l", "app.kubernetes.io/component=gateway")
+    assert {each["spec"]["nodeName"] for each in of_gateways} <= {"n1", "n2"}, "not at its site"
     assert "Phase:          Succeeded" in helm("test", "--timeout", "200s")
 
     account = f"system:serviceaccount:{SPACE}:edgewise"
@@ -66,7 +69,8 @@ def test_installed_asked_changed_and_taken_back_under_load(cluster, helm, asking
         (tmp_path / "scenario.yaml").write_text(text)
         began, gateways = time.time(), set(made(cluster, "gateway"))
         helm(what, "--wait", "--timeout", "600s")
-        cluster.wait(lambda: not set(made(cluster, "gateway")) & gateways, 120, "the former gateway to end")  # noqa: B023
+        ended = lambda: not set(made(cluster, "gateway")) & gateways  # noqa: B023, E731
+        told_why(cluster, ended, 120, "the former gateway to end")
         answers_again(cluster, asking)
         assert {each["settings"]["capacity_qps"] for each in workers(cluster).values()} == {capacity}
         away, _, lost = since(began, what, asking)
@@ -81,7 +85,8 @@ def test_installed_asked_changed_and_taken_back_under_load(cluster, helm, asking
 
 
 def test_another_controller_leads_when_one_is_deleted_and_nobody_notices(cluster, helm, asking):
-    helm("install", "--wait", "--timeout", "600s")
+    """Two gateways share the Service here, so that either of them is asked."""
+    helm("install", "--set", "gatewayProcesses=2", "--wait", "--timeout", "600s")
     answers_again(cluster, asking)
     first, what_runs = leads(cluster), {**workers(cluster), **made(cluster, "gateway")}
     began = time.time()
@@ -92,3 +97,4 @@ def test_another_controller_leads_when_one_is_deleted_and_nobody_notices(cluster
     assert since(began, "leader deleted", asking) == (0, 0, 0)
 
     assert {**workers(cluster), **made(cluster, "gateway")} == what_runs, "something was started anew"
+    assert len(made(cluster, "gateway")) == 2

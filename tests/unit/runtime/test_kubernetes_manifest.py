@@ -59,6 +59,14 @@ def test_without_a_node_or_a_class_none_is_asked_for():
     assert not {"affinity", "priorityClassName"} & spec["template"]["spec"].keys()
 
 
+def test_a_gateway_is_on_a_node_of_its_site_where_that_has_room():
+    near = PodPlace(None, 1.0, 1e9, near=("hall-0", "hall-1"))
+    spec = deployment(PROCESS, "0", PODS, near)["spec"]["template"]["spec"]
+    (rather,) = spec["affinity"]["nodeAffinity"].values()  # nothing is required
+    fields = [each["preference"]["matchFields"] for each in rather]
+    assert [field["values"] for (field,) in fields] == [["hall-0"], ["hall-1"]]
+
+
 @pytest.fixture
 def models():
     server = ModelServer("127.0.0.1", 0, "t")

@@ -192,6 +192,7 @@ def prepare(
         if where.pair:
             raise ScenarioError("--tls-cert: gateways that are pods have none yet; leave it or --owner out")
         settings |= {"pod": True, "image": cluster["image"]}
+        spaces = _near(scenario)
     sites = [world.site_names[g % len(world.site_names)] for g in range(count)]
     if given is None:
         wanted_policies |= _kept(store, wanted_policies, systems)
@@ -271,6 +272,15 @@ def _spaces(
     made = as_settings(lay(scenario.topology, from_settings(before))) if on_namespaces else {}
     store.put(SPACES, made)
     return made
+
+
+def _near(scenario: Scenario) -> dict[str, dict[str, Any]]:
+    """Settings of the gateway of each site that is a pod: the nodes that it belongs on."""
+    topology = scenario.topology
+    return {
+        site.name: {"near": [node.name for node in topology.nodes if node.cluster == site.cluster]}
+        for site in topology.sites
+    }
 
 
 def _write(scenario: Scenario, store: Store) -> str:

@@ -63,11 +63,17 @@ class Pods:
 
 @dataclass(frozen=True, slots=True)
 class PodPlace:
-    """Where a pod belongs, and what it holds there; node None: wherever the scheduler finds room."""
+    """Where a pod belongs, and what it holds there.
+
+    Attributes:
+        node: None: wherever the scheduler finds room.
+        near: then first of all on these nodes.
+    """
 
     node: str | None
     cpu_cores: float
     memory_bytes: float
+    near: tuple[str, ...] = ()
 
 
 OF_GATEWAYS = PodPlace(None, 0.25, 512e6)
@@ -159,11 +165,24 @@ def _pod(process: Process, pods: Pods, place: PodPlace) -> dict[str, Any]:
         spec |= {"initContainers": [_folder(pods)], "topologySpreadConstraints": [_apart(pods)]}
     if pods.priority is not None:
         spec["priorityClassName"] = pods.priority
-    if place.node is not None:
-        here = {"key": "metadata.name", "operator": "In", "values": [place.node]}
-        terms = {"nodeSelectorTerms": [{"matchFields": [here]}]}
-        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    if place.node is not None or place.near:
+        spec["affinity"] = {"nodeAffinity": _on(place)}
     return spec
+
+
+def _on(place: PodPlace) -> dict[str, Any]:
+    """The node that a pod needs, or those that it would have rather than others."""
+
+    def named(*nodes: str) -> dict[str, Any]:
+        return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": list(nodes)}]}
+
+    if place.node is not None:
+        terms = {"nodeSelectorTerms": [named(place.node)]}
+        return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    rather = [
+        {"weight": 100, "preference": named(node)} for node in place.near
+    ]  # one value each, says the API
+    return {"preferredDuringSchedulingIgnoredDuringExecution": rather}
 
 
 def _tokens(kind: str, secret: str) -> dict[str, Any]:

@@ -332,7 +332,7 @@ class ClusterBackend:
 
 def _place(process: Process) -> PodPlace:
     if process.kind == "gateway":
-        return OF_GATEWAYS
+        return replace(OF_GATEWAYS, near=tuple(process.settings.get("near", ())))
     needs = process.settings["needs"]
     return PodPlace(process.settings["node"], needs["cpu_cores"], needs["memory_bytes"])
 
