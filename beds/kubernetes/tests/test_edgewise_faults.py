@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -28,10 +27,6 @@ from beds.kubernetes.tests.released import (  # noqa: F401
 )
 from beds.kubernetes.tests.test_edgewise_jobs import complete, job
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("EDGEWISE_FAULTS"),
-    reason="has not passed as a whole yet: pods that are deleted at random; EDGEWISE_FAULTS=1 tries it",
-)
 AWAY_S, SEED, ACTS = 60.0, 11, 16
 # The controller is no first process of its container, so it can be stopped from inside.
 TELL = """

@@ -16,10 +16,6 @@ from beds.kubernetes.build import programs as kubernetes_programs
 from beds.kubernetes.tests.released import image  # noqa: F401
 from beds.processes import REPOSITORY
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("EDGEWISE_TUTORIAL"),
-    reason="has passed up to the first answer alone; EDGEWISE_TUTORIAL=1 tries it",
-)
 PAGE = REPOSITORY / "docs/tutorials/kubernetes.md"
 BLOCKS = re.compile(r"^```(sh|yaml)\n(?:# ([\w.-]+\.yaml)\n)?(.*?)^```$", re.DOTALL | re.MULTILINE)
 IMAGE = "registry.example/edgewise:1"
