@@ -63,6 +63,7 @@ class Desks(NamedTuple):
         asks_cores: (S,) whether a request holds cores beside its replica's.
         back_s: (D, K) way of an answer from each station.
         answer_s: (D, K, S) to send an answer over a link where nothing else is sent.
+        changed: (D, K) whether `seen` does not show what is known of a station's replicas now.
     """
 
     system: System
@@ -78,6 +79,7 @@ class Desks(NamedTuple):
     asks_cores: Bools
     back_s: Floats
     answer_s: Floats
+    changed: Bools
 
 
 def new_desks(services: Services, sites: Ints, seed: int, requests: int = 16) -> Desks:
@@ -99,8 +101,9 @@ def new_desks(services: Services, sites: Ints, seed: int, requests: int = 16) ->
     back_s = system.delay_s[sites] * (0.5 if services.spec.answers else 0.0)
     answer_s = 8.0 * services.answer_bytes / system.rate_bps[sites][:, :, None]
     found = Desks(
-        system, view, desk, nobody, none, asked, service_s, least_s, arrived, ended, asks, back_s, answer_s
-    )
+        system, view, desk, nobody, none, asked, service_s, least_s, arrived, ended, asks, back_s, answer_s,
+        np.ones(back_s.shape, dtype=np.bool_),
+    )  # fmt: skip
     return with_replicas(found, 8)
 
 
@@ -116,18 +119,26 @@ def with_replicas(x: Desks, more: int) -> Desks:
 
 @kernel
 def count_all(x: Desks, d: int, now_s: float) -> None:
-    """Write what is known of replicas into the view, without a head."""
+    """Write what is known of replicas into the view, without a head.
+
+    It is asked before each decision: only stations are counted where something has changed.
+    """
     x = held(x)
-    system, view = x.system, x.seen
+    system, view, changed = x.system, x.seen, x.changed[d]
     view.world[d].clock_s = now_s
     clear_head(x, d)
-    clear(system, view, d)
-    for k in range(x.desk[d].replicas):
-        r = x.replica[d, x.order[d, k]]
-        if r.up or r.wanted:
+    for k in range(changed.size):
+        if changed[k]:
+            clear(system, view, d, k)
+    for at in range(x.desk[d].replicas):
+        r = x.replica[d, x.order[d, at]]
+        if changed[r.station] and (r.up or r.wanted):
             state = REMOVING if not r.wanted else READY if r.up else STARTING
             count_replica(system, view, d, r.station, r.service, r.mine + r.others, state, r.serves)
-    add_up(system, view, d, x.service_s[d])
+    for k in range(changed.size):
+        if changed[k]:
+            add_up(system, view, d, k, x.service_s[d])
+            changed[k] = False
 
 
 @kernel
@@ -143,4 +154,15 @@ def clear_head(x: Desks, d: int) -> None:
 def tell(x: Desks, d: int, r: int, queued: int) -> None:
     """A replica said how many requests it has, of whomever."""
     replica = x.replica[d, r]
-    replica.others = max(queued - replica.mine, 0)
+    others = max(queued - replica.mine, 0)
+    if others != replica.others:
+        replica.others, x.changed[d, replica.station] = others, True
+
+
+@kernel
+def measure(x: Desks, d: int, s: int, service_s: float) -> None:
+    """Requests take so long on replicas, and so much work waits."""
+    x.service_s[d, s] = service_s
+    for k in range(x.changed.shape[1]):
+        cell = x.seen.replicas[d, k, s]
+        cell.waiting_s = cell.waiting * service_s

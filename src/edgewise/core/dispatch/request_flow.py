@@ -14,7 +14,7 @@ Each takes in one thing that happened to request i and says what is to be done, 
 Who carries it out says when it happened, what happened, and nothing else.
 """
 
-from edgewise.core.dispatch.desks import DROPPED, FAILED, IN_TIME, LATE, Desks, clear_head, count_all
+from edgewise.core.dispatch.desks import DROPPED, FAILED, IN_TIME, LATE, Desks, clear_head, count_all, measure
 from edgewise.core.dispatch.request_rules import CLOUD, TRIES, in_time, least_way_s, too_late
 from edgewise.core.orchestrate import HOLD
 from edgewise.kernels.compiled import held, inner, kernel
@@ -80,6 +80,7 @@ def obey(x: Desks, i: int, station: int, now_s: float) -> int:
     a.replica, a.sent_s, a.alone = best, now_s, r.mine + r.others == 0
     a.begin_by_s = a.deadline_s - x.least_s[a.desk, a.service] - back_of(x, i, r.station)
     r.mine += 1
+    x.changed[a.desk, r.station] = True
     desk.undecided -= 1
     if a.lost:
         desk.resent += 1
@@ -100,6 +101,7 @@ def come_back(x: Desks, i: int, now_s: float, how: int, took_s: float) -> int:
     r = x.replica[a.desk, a.replica]
     a.replica = -1
     r.mine -= 1
+    x.changed[a.desk, r.station] = True
     x.desk[a.desk].undecided += 1
     if how == LOST:
         r.up = 0
@@ -189,7 +191,8 @@ def learn(x: Desks, i: int, now_s: float, answered: bool, took_s: float) -> None
     a = x.asked[i]
     d = a.desk
     if answered and a.alone and took_s > 0.0:
-        x.service_s[d, a.service] += WEIGHT * (took_s - x.service_s[d, a.service])
+        mean_s = x.service_s[d, a.service]
+        measure(x, d, a.service, mean_s + WEIGHT * (took_s - mean_s))
         x.least_s[d, a.service] = nine_of_ten(x.least_s[d, a.service], took_s, x.service_s[d, a.service])
     if answered and x.replica[d, a.replica].station == CLOUD:
         world = x.seen.world[d]

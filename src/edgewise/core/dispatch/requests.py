@@ -226,8 +226,13 @@ class RequestCore:
 
     def view(self) -> ReplicaView:
         """What the policy may see now, of one world, without a head; its arrays hold until the next event."""
+        self._count_anew()
         desks.count_all(self.room.desks, self._d, self.now_s)
         return self._view
+
+    def _count_anew(self) -> None:
+        """Replicas may have changed here, or the view by who was given it: all is counted next time."""
+        self.room.desks.changed[self._d] = True
 
     def handle(self, event: RequestEvent) -> list[RequestCommand]:
         """Apply one event and return what is to be done.
@@ -235,6 +240,7 @@ class RequestCore:
         Raises:
             ValueError: no such request or replica is known.
         """
+        self._count_anew()
         self.now_s, x = event.time_s, self.room.desks
         match event:
             case RequestArrived():
@@ -353,6 +359,7 @@ class RequestCore:
 
     def station(self) -> int:
         """What the policy says of the head of its view."""
+        self._count_anew()
         station = self.adviser.station(self._view, self.site)
         if (shadow := self.shadow) is not None:
             who, where = shadow.policy, (self._view, self.site)

@@ -40,24 +40,25 @@ def count(system: System, view: ReplicaView, replicas: Ints, service_s: Floats) 
         service_s: (S,) mean time of a request on a replica.
     """
     system, view = held(system), held(view)
-    clear(system, view, 0)
+    for k in range(view.replicas.shape[1]):
+        clear(system, view, 0, k)
     for r in range(replicas.shape[0]):
         one = replicas[r]
         count_replica(system, view, 0, one[0], one[1], one[2], one[3], one[4])
-    add_up(system, view, 0, service_s)
+    for k in range(view.replicas.shape[1]):
+        add_up(system, view, 0, k, service_s)
 
 
 @inner
-def clear(system: System, view: ReplicaView, world: int) -> None:
-    """Nothing is anywhere."""
-    first, nodes = system.first_machine[1], view.replicas.shape[1] - 1
-    for k in range(nodes + 1):
-        for s in range(view.replicas.shape[2]):
-            cell = view.replicas[world, k, s]
-            cell.waiting = cell.busy = cell.ready = cell.starting = cell.removing = 0
-    for n in range(nodes):
-        view.machine[world, first + n].free_cpu_cores = system.cpu_cores[first + n]
-        view.machine[world, first + n].free_memory_bytes = system.memory_bytes[first + n]
+def clear(system: System, view: ReplicaView, world: int, k: int) -> None:
+    """Nothing is at station k."""
+    for s in range(view.replicas.shape[2]):
+        cell = view.replicas[world, k, s]
+        cell.waiting = cell.busy = cell.ready = cell.starting = cell.removing = 0
+    if k > 0:
+        m = system.first_machine[1] + k - 1
+        view.machine[world, m].free_cpu_cores = system.cpu_cores[m]
+        view.machine[world, m].free_memory_bytes = system.memory_bytes[m]
 
 
 @inner
@@ -81,17 +82,16 @@ def count_replica(
 
 
 @kernel
-def add_up(system: System, view: ReplicaView, world: int, service_s: Floats) -> None:
-    """All replicas were counted; the cloud's machines share its requests evenly."""
-    for k in range(view.replicas.shape[1]):
-        for s in range(view.replicas.shape[2]):
-            view.replicas[world, k, s].waiting_s = view.replicas[world, k, s].waiting * service_s[s]
+def add_up(system: System, view: ReplicaView, world: int, k: int, service_s: Floats) -> None:
+    """All replicas of station k were counted; the cloud's machines share its requests evenly."""
+    for s in range(view.replicas.shape[2]):
+        view.replicas[world, k, s].waiting_s = view.replicas[world, k, s].waiting * service_s[s]
     cores, memory, first = 0.0, 0.0, system.first_machine[1]
+    if k > 0 or first == 0:
+        return
     for s in range(view.replicas.shape[2]):
         cores += view.replicas[world, 0, s].busy * system.service_cpu_cores[s]
         memory += view.replicas[world, 0, s].busy * system.service_memory_bytes[s]
-    if first == 0:
-        return
     cores /= system.cpu_cores[:first].sum()
     memory /= system.memory_bytes[:first].sum()
     for m in range(first):
