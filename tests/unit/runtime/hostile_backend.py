@@ -32,15 +32,16 @@ class Cluster:
         random: says what happens.
     Attributes:
         calm: nothing happens any more but what was asked for.
+        rarely: share of turns in which something else happens.
         late: turns at least until what is started is ready.
     """
 
-    def __init__(self, random):
-        self.random, self.calm, self.late = random, False, 0
+    def __init__(self, random, rarely=RARELY):
+        self.random, self.rarely, self.calm, self.late = random, rarely, False, 0
         self.processes, self.twice = {}, []  # by handle; names that were started while they ran
 
     def happens(self):
-        return not self.calm and self.random.random() < RARELY
+        return not self.calm and self.random.random() < self.rarely
 
     def running(self):
         """Handles of all that runs."""

@@ -14,8 +14,15 @@ from hostile_backend import LONGEST, Cluster, HostileBackend
 from edgewise.runtime import clock
 from edgewise.runtime.backends import conformance
 from edgewise.runtime.controller.controller import Controller
-from edgewise.runtime.controller.rolling import UNDER_WAY, ScenarioChange, read_change, write_change
-from edgewise.runtime.states import DONE
+from edgewise.runtime.controller.rolling import (
+    TRIES,
+    UNDER_WAY,
+    UNDOING,
+    ScenarioChange,
+    read_change,
+    write_change,
+)
+from edgewise.runtime.states import DONE, FAILED
 from edgewise.runtime.store import Process, Store, StoreError
 from edgewise.runtime.store.steady import SteadyStore
 
@@ -52,10 +59,6 @@ class Live:
         self.now_s += TURN_S
         self.controller.reconcile()
         asyncio.run(self.controller.check())
-
-    def replicas_told(self):
-        """A pass of the replicas; no gateway answers."""
-        asyncio.run(self.controller.replicas.step(self.now_s))
 
     def do(self, what, name):
         match what:
@@ -127,56 +130,6 @@ def test_what_is_wanted_comes_about_once_and_where_gateways_are_told(tmp_path_fa
         assert all(cluster.processes[handle].ready for handle in wanted.values())
         assert told(system.file) == {handle: cluster.processes[handle].url for handle in wanted.values()}
         assert system.controller.health.served == set(wanted.values())
-        assert not cluster.twice
-
-
-KINDS = (
-    Process("a", "worker", 1000, {"node": "one"}),
-    Process("b", "replica", 1001, {"node": "one", "service": "ask"}),
-    Process("c", "replica", 1002, {"node": "two", "service": "ask"}),
-    Process("d", "gateway", 1003, {"site": "here"}),
-)
-DO_TO_KINDS = st.one_of(
-    st.tuples(st.sampled_from(("look", "want", "not want")), st.sampled_from("abcd")),
-    st.tuples(st.sampled_from(("fail", "repair")), st.sampled_from(("one", "two"))),
-    st.tuples(st.just("begin anew"), st.just("")),
-)
-
-
-@settings(max_examples=60)
-@given(
-    draws=st.randoms(use_true_random=False),
-    history=st.lists(DO_TO_KINDS, max_size=25),
-    ends=st.booleans(),
-)
-def test_replicas_and_gateways_come_about_as_workers_do_while_nodes_fail(
-    tmp_path_factory, draws, history, ends
-):
-    """No gateway holds anything of a replica; what is not wanted any more is forgotten once it has ended."""
-    with live(tmp_path_factory.mktemp("hostile"), draws) as system:
-        cluster, store = system.cluster, system.store
-        store.want(KINDS)
-        for what, name in history:
-            if what in ("fail", "repair"):
-                system.store.change_node(name, what == "repair")
-            system.do(what, name)
-            system.replicas_told()
-        cluster.calm = True
-        if ends:
-            system.controller.ending.set()
-        down = system.store.nodes_down()
-        away = {each.name for each in KINDS if each.settings.get("node") in down}
-        for turn in range(SETTLED):
-            system.look()
-            system.replicas_told()
-            ran = {cluster.processes[handle].name for handle in cluster.running()}
-            assert turn < 3 * LONGEST or not ran & away
-        rows = system.store.processes()
-        here = [r for r in rows if r.process.wanted and r.process.name not in away]
-        assert sorted(cluster.running()) == ([] if ends else sorted(r.handle for r in here))
-        assert all(cluster.processes[r.handle].name == r.process.name for r in here if not ends)
-        assert all(cluster.processes[handle].ready for handle in cluster.running())
-        assert not [r for r in rows if r.process.kind == "replica" and not r.process.wanted]
         assert not cluster.twice
 
 
@@ -264,3 +217,23 @@ def test_a_successor_takes_over_once_its_backend_says_that_it_is_ready(tmp_path,
         assert all(handles == {"a-0"} for handles, ready in seen if not ready)
         system.look()
         assert told(system.file) == {"a-1": system.cluster.processes["a-1"].url}
+
+
+def test_who_gave_its_place_away_ends_when_a_change_cannot_be_undone_either(tmp_path):
+    with live(tmp_path, random.Random(1)) as system:
+        system.cluster.calm = True
+        store = system.store
+        store.want([Process("a", "worker", 1000)])
+        system.look()
+        store.want([Process("a", "worker", 1000, {"model": "other"})])
+        store.successor_started("a", system.cluster.put("a"))
+        store.succeed("a")
+        assert [handle for handle, *_ in store.retired()] == ["a-0"]
+        store.started("a", None, TRIES)  # it does not get ready
+        write_change(store, ScenarioChange(UNDOING, "", None, clock.unix_s()))
+        asyncio.run(system.controller.rolling.go_on())
+        assert read_change(store).state == FAILED
+        system.controller.ending.clear()
+        for _ in range(2 * LONGEST):
+            system.look()
+        assert not store.retired() and "a-0" not in system.cluster.running()

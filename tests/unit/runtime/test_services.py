@@ -26,6 +26,8 @@ from edgewise.core.orchestrate import HOLD, AddReplica, RemoveReplica, commands_
 from edgewise.core.orchestrate.events import EndReplica, KeepReplica, RequestsCounted, StartReplica
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.services import services_of
+from edgewise.runtime import clock
+from edgewise.runtime.controller.heard import SILENT_S
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.controller.reconcile import Pass, reconcile
@@ -245,6 +247,31 @@ def test_adding_keeps_a_replica_that_is_to_go_unless_it_was_told_to_end(tmp_path
         StartReplica(0, CAMERA) if told else KeepReplica("camera@west-0#0")
     ]
     assert names(store)[0] == ("camera@west-0#1" if told else "camera@west-0#0")
+
+
+@pytest.mark.parametrize("answer", ["silent", "refuses", "holds none", "holds one"])
+def test_a_replica_is_in_use_until_each_gateway_that_runs_says_that_it_is_not(tmp_path, monkeypatch, answer):
+    name, now_s = "camera@west-0#0", [0.0]
+    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s[0])
+
+    def held(count):
+        view = {"up": True, "wanted": False, "held": count}
+        return {"cloud_delay_s": 0.1, "services": {}, "replicas": {name: view}}
+
+    async def ask(method, path):
+        second = {"silent": [], "refuses": [None], "holds none": [held(0)], "holds one": [held(1)]}[answer]
+        return [{"gateway": f"gateway-{k}", "answer": each} for k, each in enumerate([held(0), *second])]
+
+    replicas, store, _ = controller(tmp_path, ask=ask)
+    for number in range(2):
+        store.started(f"gateway-{number}", f"{number}:1", 0)
+    assert replicas.in_use(name), "nobody was asked yet"
+    asyncio.run(replicas.step(0.0))
+    assert replicas.in_use(name) == (answer in ("silent", "holds one"))
+    now_s[0] = SILENT_S
+    assert replicas.in_use(name) == (answer == "holds one")
+    store.started("gateway-1", "2:1", 0)
+    assert replicas.in_use(name), "one that began since was not asked"
 
 
 def test_nodes_per_frame_bounds_where_replicas_change(tmp_path):

@@ -233,10 +233,7 @@ class Controller:
 
     async def _ask(self, process: Process, method: str, path: str) -> Any:
         """JSON of a process's answer, None when it gives none or refuses."""
-        answer = await self.answer_of(process, method, path)
-        with suppress(ValueError):
-            return json.loads(answer.body) if answer is not None and answer.status == 200 else None
-        return None
+        return _content(await self.answer_of(process, method, path))
 
     async def answer_of(
         self, of: Process, method: str, path: str, body: bytes = b"", timeout_s: float = 1.0
@@ -303,11 +300,11 @@ class Controller:
         return unanswered(request, "controller")
 
     async def ask_gateways(self, method: str, path: str) -> list[dict[str, Any]]:
-        """What each gateway answers; those that do not are left out."""
-        fronts = [r for r in self.store.processes() if r.process.kind == "gateway" and r.handle]
-        answers = await asyncio.gather(*(self._ask(r.process, method, path) for r in fronts))
+        """What each gateway answers, None where it refuses; those that do not answer are left out."""
+        fronts = [r for r in self.store.processes("gateway") if r.handle]
+        answers = await asyncio.gather(*(self.answer_of(r.process, method, path) for r in fronts))
         pairs = zip(fronts, answers, strict=True)
-        return [{"gateway": r.process.name, "answer": a} for r, a in pairs if a is not None]
+        return [{"gateway": r.process.name, "answer": _content(a)} for r, a in pairs if a is not None]
 
     def _want(self, name: str, body: bytes) -> http.Response:
         workers = [r.process.name for r in self.store.processes() if r.process.kind != "gateway"]
@@ -317,6 +314,13 @@ class Controller:
         self.store.set_wanted(name, wanted)
         log.info("wanted" if wanted else "drained", extra={"who": name})
         return http.as_json(WorkerNow(wanted, name))
+
+
+def _content(answer: http.Response | None) -> Any:
+    """JSON of an answer, None where there is none, or it says that nothing is to be had."""
+    with suppress(ValueError):
+        return json.loads(answer.body) if answer is not None and answer.status == 200 else None
+    return None
 
 
 def _where(process: Process) -> tuple[str, str | None]:

@@ -27,7 +27,7 @@ class Overview:
 
     Args:
         here: who decides in the controller itself, by decision.
-        gateways: what each gateway answers, by method and path.
+        gateways: what each gateway answers, by method and path, None where it refuses.
     """
 
     store: SteadyStore
@@ -78,7 +78,7 @@ class Overview:
         """What a second policy would have decided, wherever that is made."""
         if decision in self.here:
             return [{"gateway": "controller", "answer": self.here[decision].watched()}]
-        found = await self.gateways("GET", f"/v1/admin/shadows/{decision}")
+        found = await self._said(f"/v1/admin/shadows/{decision}")
         if decision == "split":  # each variant has its own
             return [row | {"answer": each} for row in found for each in row["answer"]]
         return found
@@ -91,7 +91,7 @@ class Overview:
             self._row(r) | (self.replicas.describe(r) if r.process.kind == "replica" else {}) for r in mine
         ]
         if kind == "worker":
-            for seen in await self.gateways("GET", "/v1/admin/workers"):
+            for seen in await self._said("/v1/admin/workers"):
                 views = {view["worker"]: view for view in seen["answer"]}
                 for row in rows:
                     if row["name"] in views:  # a gateway that is yet to be started anew may not know it
@@ -102,7 +102,7 @@ class Overview:
         """Streams as they are kept; of open ones what their gateways say now."""
         rows = self.store.records.streams()
         now: dict[int, dict[str, Any]] = {}
-        for seen in await self.gateways("GET", "/v1/streams"):
+        for seen in await self._said("/v1/streams"):
             now |= {row["stream"]: row for row in seen["answer"]}
         figures = ("worker", "variant", "cluster", "reason", "queries", "ok", "failed", "rejected", "excess")
         for row in rows:
@@ -110,6 +110,10 @@ class Overview:
             if found is not None and row["closed_s"] is None:
                 row |= {name: found[name] for name in figures}
         return rows
+
+    async def _said(self, path: str) -> list[dict[str, Any]]:
+        """By the gateways that know of it."""
+        return [row for row in await self.gateways("GET", path) if row["answer"] is not None]
 
     def _counted(self, states: Callable[[], list[str]]) -> dict[str, int]:
         return Counter(self.store.read_or(states, list[str]()))

@@ -2,8 +2,9 @@
 
 What is wanted is in the store, one process for each, so the death of the controller at any moment loses
 nothing. A replica that is no longer wanted gets no more requests, a worker no more streams, and those that it
-has move where others have room; it ends when every gateway says that it holds none there. Until then adding
-one of its kind keeps it. The memory of a node, less what workers that are there for good hold, is never
+has move where others have room; it ends when every gateway that runs says that it holds none there: who does
+not answer may still send there, until it has been silent for too long. Until then adding one of its kind
+keeps it. The memory of a node, less what workers that are there for good hold, is never
 exceeded: each holds its part until its process has ended.
 """
 
@@ -37,7 +38,9 @@ from edgewise.core.orchestrate.events import (
 from edgewise.model.orchestration import System
 from edgewise.model.pools import Orchestrated
 from edgewise.model.services import Services
+from edgewise.runtime import clock
 from edgewise.runtime.apart import load
+from edgewise.runtime.controller.heard import Heard
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.controller.plan import MOST_PROCESSES
 from edgewise.runtime.controller.planned_replicas import replica
@@ -91,25 +94,35 @@ class Replicas(LiveDecision):
         plane.replicas = self._told
         plane.carry_out |= dict.fromkeys(get_args(OrchestrateCommand), self._obey)
         self._seen: dict[str, dict[str, Any]] | None = None  # what gateways said last; None before they did
+        self._heard = Heard()
         self._counts: dict[tuple[str, str], dict[str, int]] = {}  # totals of gateways when the frame began
         self.frame: int | None = None
 
     def in_use(self, name: str) -> bool:
         """Whether a gateway may still send to a replica or worker, or waits for its answers."""
-        if self._seen is None:
+        if self._seen is None or self._heard.misses(self._running().values(), clock.monotonic_s()):
             return True
         return not may_end((view["wanted"], view["held"]) for view in self._views(name))
+
+    def _running(self) -> dict[str, str]:
+        """Handles of the gateways that run, by name."""
+        return {r.process.name: r.handle for r in self.store.processes("gateway") if r.handle is not None}
 
     async def step(self, now_s: float) -> None:
         """One pass: forget replicas that ended, ask the gateways, and in a new frame the policy."""
         services, rows, what = self.plane.services, self.store.processes("replica"), self.plane.orchestrated
-        if what is None and not rows:
+        pooled = any(r.process.pooled and not r.away for r in self.store.processes("worker"))
+        if what is None and not rows and not pooled:
+            self._seen = None
             return
         for running in rows:
             if not running.process.wanted and running.handle is None:
                 self.store.forget(running.process.name)
-        seen = {} if services is None and not rows else await self._answers("/v1/admin/replicas", "replicas")
-        pools = await self._answers("/v1/admin/pools", "workers") if what and what.workers else {}
+        fronts = self._running()
+        silent = set[str]()  # names of those of which an answer is missing
+        seen = await self._answers("/v1/admin/replicas", silent) if services or rows else {}
+        pools = await self._answers("/v1/admin/pools", silent) if pooled or (what and what.workers) else {}
+        self._heard.note({handle: name not in silent for name, handle in fronts.items()}, clock.monotonic_s())
         self._seen = {gateway: NOTHING | seen.get(gateway, {}) for gateway in seen | pools}
         self._pools.hear(pools)
         if what is None:
@@ -132,10 +145,11 @@ class Replicas(LiveDecision):
             if self.plane.cores.get("orchestrate") is core:
                 self.plane.tell(FrameBegan(frame_s, changes), now_s)
 
-    async def _answers(self, path: str, key: str) -> dict[str, Any]:
-        """What gateways say, by name; those that know nothing of it are left out."""
-        rows = await self._ask("GET", path)
-        return {row["gateway"]: row["answer"] for row in rows if key in row["answer"]}
+    async def _answers(self, path: str, silent: set[str]) -> dict[str, Any]:
+        """What gateways that know of it say, by name; names of those that run and say nothing are added."""
+        said = {row["gateway"]: row["answer"] for row in await self._ask("GET", path)}
+        silent |= self._running().keys() - said.keys()
+        return {gateway: answer for gateway, answer in said.items() if answer is not None}
 
     # the core
 

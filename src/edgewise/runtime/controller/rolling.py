@@ -224,6 +224,7 @@ class Rolling:
             write_change(self.store, change.in_state(UNDOING, why))
             return
         self.store.drop_successors()
+        self.store.release_retired()  # of what had been carried out
         write_change(self.store, change.in_state(FAILED, change.why or why))
         if change.before is None:  # nothing ran before: nothing shall go on in circles now
             self.ending.set()
