@@ -27,7 +27,7 @@ from edgewise.core.orchestrate.events import EndReplica, KeepReplica, RequestsCo
 from edgewise.errors import PolicyError, ScenarioError
 from edgewise.model.services import services_of
 from edgewise.runtime import clock
-from edgewise.runtime.controller.heard import SILENT_S
+from edgewise.runtime.controller.heard import AWAITED_S
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.controller.reconcile import Pass, reconcile
@@ -268,7 +268,7 @@ def test_a_replica_is_in_use_until_each_gateway_that_runs_says_that_it_is_not(tm
     assert replicas.in_use(name), "nobody was asked yet"
     asyncio.run(replicas.step(0.0))
     assert replicas.in_use(name) == (answer in ("silent", "holds one"))
-    now_s[0] = SILENT_S
+    now_s[0] = AWAITED_S
     assert replicas.in_use(name) == (answer == "holds one")
     store.started("gateway-1", "2:1", 0)
     assert replicas.in_use(name), "one that began since was not asked"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-SILENT_S = (
+AWAITED_S = (
     60.0  # for which a gateway's silence is waited for; who is stuck has been killed by then, see `health`
 )
 
@@ -24,4 +24,4 @@ class Heard:
     def misses(self, running: Iterable[str], now_s: float) -> bool:
         """Whether one of those that run now has not answered, and is not silent for too long."""
         silent_s = [self._silent_s.get(handle, now_s) for handle in running if handle not in self._heard]
-        return any(now_s - since_s < SILENT_S for since_s in silent_s)
+        return any(now_s - since_s < AWAITED_S for since_s in silent_s)
