@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-AWAITED_S = (
-    60.0  # for which a gateway's silence is waited for; who is stuck has been killed by then, see `health`
-)
+# For which a gateway's silence is waited for; who is stuck has been killed by then, see `health`.
+AWAITED_S = 60.0
 
 
 class Heard:
