@@ -25,6 +25,8 @@ from played_machine import TURN_S, Death, PlayedBackend, PlayedMachine, PlayedPi
 from edgewise.config import load_scenario
 from edgewise.model.pipelines import Pipeline
 from edgewise.model.work import Edge, Task, TaskGraph
+from edgewise.report.timeline import timelines, tracks_of
+from edgewise.run.live import live_run
 from edgewise.runtime import clock
 from edgewise.runtime.controller import live_plane, pipelines as live_pipelines, upkeep
 from edgewise.runtime.controller.controller import Controller
@@ -53,6 +55,7 @@ links:
   - {site: "*", cluster: cloud, delay_s: 25ms, over: lan}
   - {name: lan, bandwidth_bps: 1Gbps}
   - {between: [near, near], bandwidth_bps: 1Gbps, shared: both}
+  - {between: [near-0, near-1], bandwidth_bps: 1Gbps, shared: both}
 workers:
   - {variant: mobilenet-ssd-cpu1, cluster: near, count: 1}
   - {variant: tiny-yolov2-cpu1, cluster: cloud, count: 1}
@@ -407,3 +410,40 @@ def test_what_a_whole_system_answers_is_as_its_document_says(running, monkeypatc
         assert not [str(each) for each in validator.iter_errors(answer)], path
     for path in ("/v1/status", "/v1/workers", "/v1/gateways", "/v1/nodes", "/v1/policies"):
         assert found[path][1], path
+
+
+# what is written down
+
+
+def test_the_time_line_of_a_live_folder_shows_flows_on_links(running, tmp_path):
+    """The two tasks of a pipeline do not fit on one node, so what goes from one to the other holds a link."""
+    folder, machine = running
+    wide = TaskGraph("wide", (Task("one", 1e8, 4.2e9), Task("two", 1e8, 4.2e9)), (Edge("one", "two", 1e3),))
+    wish = msgspec.to_builtins(LivePipeline(Pipeline("wide", wide, "near-0", 1e3, 1e6)))
+
+    async def act():
+        live = Live(folder, machine)
+        await live.until(live.whole)
+        since_s = dict.fromkeys(live.store.get("policies since"), machine.now_s)
+        live.store.put("policies since", since_s)  # the folder was prepared by another clock
+        kept = await live.ask("POST", "/v1/admin/pipelines", {"key": "wide", "live": wish})
+        await live.until(lambda: live.store.pipelines.get(kept["id"]).state == "running")
+        for _ in range(40):
+            await live.turn()
+        owner = f"pipeline {kept['id']}"
+        held = [what for _, what in live.store.records.held() if what.owner == owner]
+        live.controller.holds.end(machine.now_s)
+        live.store.end()
+        live.store.close()
+        return owner, held
+
+    owner, held = asyncio.run(act())
+    assert {what.place for what in held} >= {"near-0 – near-1"}
+    lived = live_run(folder)
+    (policy,), (seed,) = {row["policy"] for row in lived.use["holds"].to_pylist()}, lived.seeds
+    tracks, edges = tracks_of(lived.use, policy, seed)
+    track = next(each for each in tracks["links"] if each.name == "near-0 – near-1")
+    (bps,) = [what.bps for what in held if what.bps > 0.0]
+    assert track.bands.keys() == {"pipelines"}
+    assert max(track.bands["pipelines"]) == pytest.approx(bps / 1e9)
+    assert "links" in timelines(lived.use, policy, seed)
