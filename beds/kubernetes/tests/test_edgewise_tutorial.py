@@ -13,7 +13,8 @@ import pytest
 from beds.go import built
 from beds.kubernetes import Cluster
 from beds.kubernetes.build import programs as kubernetes_programs
-from beds.kubernetes.tests.released import image  # noqa: F401
+from beds.kubernetes.images import PYTHON
+from beds.kubernetes.tests.released import image, told_why  # noqa: F401
 from beds.processes import REPOSITORY
 
 PAGE = REPOSITORY / "docs/tutorials/kubernetes.md"
@@ -40,7 +41,7 @@ def test_from_an_empty_cluster_to_a_first_answer_and_back(cluster, image, tools,
     tools["IMAGE"] = image.name  # `export` of a block ends with the block
     ran, said = 0, ""
     for language, title, text in BLOCKS.findall(PAGE.read_text()):
-        text = text.replace(IMAGE, image.name)
+        text = text.replace(IMAGE, image.name).replace("[python,", f"[{PYTHON},")  # as the bed's image has it
         if language == "yaml":
             (tmp_path / title).write_text(text)
             continue
@@ -49,6 +50,8 @@ def test_from_an_empty_cluster_to_a_first_answer_and_back(cluster, image, tools,
             timeout=900,
         )  # fmt: skip
         print(done.stdout, done.stderr)
+        if done.returncode:
+            told_why(cluster, lambda: False, 0.0, text)
         assert done.returncode == 0, text
         ran, said = ran + 1, said + done.stdout
     assert ran >= 9
