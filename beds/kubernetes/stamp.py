@@ -79,19 +79,12 @@ PARTS = {
             "beds/kubernetes/tests/test_edgewise_jobs.py", *CHART, *POD,
         ),
     ),
-    # What a pod is, others try; these two are about Jobs, and about what is watched.
+    # What a pod is, others try.
     "kueue": Part(
         ("test_edgewise_kueue.py",),
         (
             "beds/kubernetes/tests/test_edgewise_jobs.py", "src/edgewise/runtime/backends/kubernetes/job*.py",
             "src/edgewise/runtime/controller/jobs.py",
-        ),
-    ),
-    "scale": Part(
-        ("test_edgewise_scale.py",),
-        (
-            "beds/kubernetes/tests/test_edgewise_up.py",
-            *(f"src/edgewise/runtime/backends/kubernetes/{name}.py" for name in ("nodes", "seen", "system")),
         ),
     ),
     "tutorial": Part(
