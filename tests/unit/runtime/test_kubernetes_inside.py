@@ -8,6 +8,7 @@ from dataclasses import asdict
 from hashlib import sha256
 
 import pytest
+import yaml
 
 pytest.importorskip("lightkube", reason="needs the extra kubernetes")
 
@@ -17,13 +18,41 @@ from lightkube.models.meta_v1 import LabelSelector, ObjectMeta
 from lightkube.resources.apps_v1 import Deployment
 
 from edgewise.errors import RunError
+from edgewise.model.parsing import parse_scenario
 from edgewise.runtime import disk
 from edgewise.runtime.backends.kubernetes import PodPlace, Pods, seen, system
 from edgewise.runtime.backends.kubernetes.manifest import deployment
 from edgewise.runtime.backends.system import KUBERNETES, choose, clear
+from edgewise.runtime.controller.plan import prepare
 from edgewise.runtime.process import pod
 from edgewise.runtime.store import DATABASE, Process, Store
 
+CAMERAS = """
+name: cameras
+duration_s: 60
+catalog:
+  models: [{name: echo, task: score, accuracy: 50}]
+  variants:
+    - name: echo-cpu
+      model: echo
+      resources: {cpu_cores: 0.1, memory_bytes: 256MB}
+      profile: {fixed_s: 3ms, source: "made up for this test"}
+      capacity_qps: 100
+      largest_bytes: 1000
+clusters:
+  - name: west
+    tier: 0
+    nodes:
+      - {name: gate, resources: {cpu_cores: 1, memory_bytes: 1GB}}
+      - {name: n2, resources: {cpu_cores: 1, memory_bytes: 1GB}}
+  - {name: east, tier: 1, nodes: [{name: n3, resources: {cpu_cores: 1, memory_bytes: 1GB}}]}
+sites: [{name: gate, cluster: west}]
+links: [{site: gate, cluster: "*", delay_s: 1ms}]
+workers: [{variant: echo-cpu, node: gate}, {variant: echo-cpu, node: n3}]
+streams:
+  applications: [{name: any, task: score, rate_qps: 10, size_bytes: 100, deadline_s: 1, length_s: 60}]
+  arrivals: {clients_per_min: 6}
+"""
 SETTINGS = {"file": "/here/only.onnx"}
 OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "edgewise", "uid": "0-1"}
 KUBECONFIG = """
@@ -198,3 +227,14 @@ def test_a_controller_that_begins_gives_models_of_what_its_predecessor_started(t
             assert answer.read() == b"a network"
     finally:
         backend.models.close()
+
+
+def test_a_gateway_is_told_the_nodes_of_its_site_and_nobody_else_is(tmp_path):
+    """The node `gate` has the name of the site: its worker is told nothing."""
+    there = KUBERNETES, {"image": "image:1", "owner": OWNER}
+    scenario = parse_scenario(yaml.safe_load(CAMERAS), "cameras")
+    with closing(prepare(tmp_path, scenario, backend=there)) as store:
+        near = {row.process.name: row.process.settings.get("near") for row in store.processes()}
+    of_gateways = [nodes for name, nodes in near.items() if name.startswith("gateway")]
+    assert of_gateways == [["gate", "n2"]]
+    assert len(near) == 3 and [nodes for nodes in near.values() if nodes] == of_gateways

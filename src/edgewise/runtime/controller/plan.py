@@ -188,11 +188,10 @@ def prepare(
         "scenario": digest, "telemetry_period_s": scenario.telemetry.period_s, "otlp": otlp,
         "host": where.host, "names": where.names, "open": where.open, "tls": _copy_tls(where, folder),
     }  # fmt: skip
-    if cluster is not None and cluster["owner"] is not None:
+    if pods := cluster is not None and cluster["owner"] is not None:
         if where.pair:
             raise ScenarioError("--tls-cert: gateways that are pods have none yet; leave it or --owner out")
         settings |= {"pod": True, "image": cluster["image"]}
-        spaces = _near(scenario)
     sites = [world.site_names[g % len(world.site_names)] for g in range(count)]
     if given is None:
         wanted_policies |= _kept(store, wanted_policies, systems)
@@ -207,7 +206,7 @@ def prepare(
         wanted = [
             *workers,
             *replicas(store, services, kinds, held(scenario, services, workers)),
-            *known.gateways(sites, sharing, where, settings, spaces),
+            *known.gateways(sites, sharing, where, settings, _near(scenario) if pods else spaces),
         ]
         store.want([beside(process, known.rows) for process in wanted], known.renamed)
         store.name_policies(wanted_policies)
