@@ -50,11 +50,14 @@ CHART = (
     "charts/edgewise/*.*", "charts/edgewise/templates/**/*.*", "beds/kubernetes/tests/released.py",
     "beds/kubernetes/tests/test_edgewise_up.py",
 )  # fmt: skip
+SIMULATED, DELAYED = "beds/kubernetes/kwok.py", "beds/kubernetes/relay.py"
 PARTS = {
-    "cluster": Part(("test_groups.py", "test_kubernetes_bed.py", "test_kubernetes_services.py"), ()),
+    "cluster": Part(
+        ("test_groups.py", "test_kubernetes_bed.py", "test_kubernetes_services.py"), (SIMULATED, DELAYED)
+    ),
     "commands": Part(
         ("test_kubernetes_commands.py", "test_kubernetes_ends.py"),
-        ("beds/kubernetes/__main__.py", "beds/kubernetes/commands.py"),
+        ("beds/kubernetes/__main__.py", "beds/kubernetes/commands.py", SIMULATED, DELAYED),
     ),
     # The backend, and what decides how the image is made; that the wheel's commands work it tests itself.
     "image": Part(("test_edgewise_backend.py",), ("pyproject.toml", "constraints.txt", *POD)),
