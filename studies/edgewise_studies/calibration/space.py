@@ -4,6 +4,7 @@ Points are a Latin hypercube: every range is cut into as many parts as there are
 once. The same number always means the same world.
 """
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -196,9 +197,14 @@ def drawn_weights(applications: list[Application], world: int, spread: float) ->
 
     def shares(slope: float) -> Floats:
         exponent = spread * normal - slope * queries / queries.max()
-        tilted: Floats = np.exp(exponent - exponent.max())
+        # Neither numpy's exponentials nor its product of vectors: they round as the processor does,
+        # and what is made here is frozen by its hash.
+        tilted = np.array([math.exp(each) for each in exponent - exponent.max()])
         made: Floats = tilted / tilted.sum()
         return made
 
-    found = brentq(lambda slope: float(shares(slope) @ queries) - LOAD_QPS, -200.0, 200.0, xtol=1e-10)
+    def load_qps(slope: float) -> float:
+        return float(np.cumsum(shares(slope) * queries)[-1])
+
+    found = brentq(lambda slope: load_qps(slope) - LOAD_QPS, -200.0, 200.0, xtol=1e-10)
     return shares(found)
