@@ -41,13 +41,14 @@ from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.overview import Overview
 from edgewise.runtime.controller.pipelines import LivePipelines
 from edgewise.runtime.controller.plan import DATABASE
+from edgewise.runtime.controller.planned_ports import PlannedPorts
 from edgewise.runtime.controller.reconcile import Pass, counted, reconcile
 from edgewise.runtime.controller.replicas import Replicas
 from edgewise.runtime.controller.requests import about_links, about_nodes, about_work
 from edgewise.runtime.controller.rolling import Rolling
 from edgewise.runtime.controller.switching import Switching
 from edgewise.runtime.controller.upkeep import Upkeep
-from edgewise.runtime.http.ports import free_port, taken
+from edgewise.runtime.http.ports import taken
 from edgewise.runtime.process.lifecycle import Lifecycle, pause_s
 from edgewise.runtime.process.serving import Listen, listen, run, when_told
 from edgewise.runtime.protocol.bodies import read
@@ -165,9 +166,10 @@ class Controller:
         fixed = process.is_pod or (process.kind == "gateway" and process.share[1] == 1)
         if fixed or (why := taken(process.port)) is None:
             return process
-        moved = replace(process, port=free_port())
+        with self.store.at_once():
+            moved = replace(process, port=PlannedPorts(self.store).free())
+            self.store.add(moved)
         log.warning("port", extra={"who": process.name, "port": process.port, "why": why, "now": moved.port})
-        self.store.add(moved)
         return moved
 
     def _needed(self, process: Process) -> bool:
@@ -334,7 +336,7 @@ async def run_parts(controller: Controller) -> None:
     token, port = store.secret("operator"), store.get("controller")["port"]
     if (why := taken(port)) is not None:  # whoever asks reads in the store where we are
         log.warning("port", extra={"who": "controller", "port": port, "why": why})
-        store.put("controller", {"port": (port := free_port())})
+        store.put("controller", {"port": (port := PlannedPorts(store).free())})
     where = Listen(port=port, token=token, operators=(token,))
     listening = await listen(controller.handle, where)
     controller.switching.resume()

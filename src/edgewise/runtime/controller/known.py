@@ -7,9 +7,9 @@ from typing import Any
 
 from edgewise.core.world import World
 from edgewise.model.topology import Worker
+from edgewise.runtime.controller.planned_ports import PlannedPorts
 from edgewise.runtime.gateway.needs import known_as
 from edgewise.runtime.http import LOCALHOST
-from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.process.serving import Listen
 from edgewise.runtime.store import Process, Running, Store, sibling_name
 
@@ -22,11 +22,13 @@ class Known:
     Attributes:
         rows: by name; a worker of a single node that is now numbered has its new one.
         renamed: new names by former ones.
+        ports: for those that come.
     """
 
     def __init__(self, store: Store, world: World) -> None:
         self.rows = {running.process.name: running for running in store.processes()}
         self.renamed: dict[str, str] = {}
+        self.ports = PlannedPorts(store)
         for name in world.worker_names:
             former = known_as(name, self.rows)
             if former is not None and former != name and former not in world.worker_names:
@@ -51,7 +53,9 @@ class Known:
         entity = next(number for number in itertools.count() if number not in self._entities)
         self._entities.add(entity)
         cores = core_of(entity)
-        return Process(name, "worker", free_port(), {**settings, "entity": entity}, cores, worker.at_first)
+        return Process(
+            name, "worker", self.ports.free(), {**settings, "entity": entity}, cores, worker.at_first
+        )
 
     def gateways(
         self,
@@ -61,7 +65,10 @@ class Known:
         settings: Mapping[str, Any],
         spaces: Mapping[str, Mapping[str, str]],
     ) -> list[Process]:
-        """Gateways for sites, each of so many processes; those that are there keep theirs."""
+        """Gateways for sites, each of so many processes; those that are there keep theirs.
+
+        Those that have ports by number have them before anybody else has one: they come first.
+        """
         left, numbers = list(sites), dict[int, str]()
         for process in (running.process for running in self._of("gateway")):
             if process.share[0] == 0 and process.settings["site"] in left:
@@ -69,6 +76,9 @@ class Known:
                 numbers[int(process.group.rpartition("-")[2])] = process.settings["site"]
         free = (number for number in itertools.count() if number not in numbers)
         numbers |= dict(zip(list(itertools.islice(free, len(left))), left, strict=True))
+        self.ports.keep(
+            first + number for first in (where.port, where.grpc_port) if first for number in numbers
+        )
         return [
             process
             for number, site in sorted(numbers.items())
@@ -97,15 +107,15 @@ class Known:
     def _private_port(self, name: str) -> int:
         """The port that a process had for itself, or a free one."""
         before = self.rows[name].process if name in self.rows else None
-        return before.port if before is not None and "share" in before.settings else free_port()
+        return before.port if before is not None and "share" in before.settings else self.ports.free()
 
     def _gateway(self, number: int, site: str, where: Listen, settings: Mapping[str, Any]) -> Process:
         name = f"gateway-{number}"
         before = self.rows[name].process.front if name in self.rows else None
-        port = where.port + number if where.port else before.port if before else free_port()
+        port = where.port + number if where.port else before.port if before else self.ports.free()
         grpc_port = where.grpc_port and where.grpc_port + number
         if grpc_port == 0:
-            grpc_port = (before.settings.get("grpc_port") if before else None) or free_port()
+            grpc_port = (before.settings.get("grpc_port") if before else None) or self.ports.free()
         return Process(name, "gateway", port, {**settings, "site": site, "grpc_port": grpc_port})
 
 

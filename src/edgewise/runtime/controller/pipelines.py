@@ -47,6 +47,7 @@ from edgewise.runtime.backends.tasks import TaskBackend
 from edgewise.runtime.controller.fallen import FallenPipelines
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.controller.pipelines_seen import PipelinesSeen, told
+from edgewise.runtime.controller.planned_ports import PlannedPorts
 from edgewise.runtime.pipelines.live import LivePipeline
 from edgewise.runtime.pipelines.processes import PipelineTasks
 from edgewise.runtime.states import RUNNING
@@ -157,7 +158,7 @@ class LivePipelines(LiveDecision):
         """Nodes and links as they are."""
         spaces = from_settings(self.store.get(SPACES, {}))
         if not spaces:
-            return LocalTestbed(network)
+            return LocalTestbed(network, lambda had: PlannedPorts(self.store, had).free())
         return SpaceTestbed(network, self.plane.scenario.topology, spaces)
 
     async def _follow(self) -> None:

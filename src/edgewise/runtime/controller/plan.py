@@ -36,7 +36,6 @@ from edgewise.runtime.controller.rolling import (
     write_scenario,
 )
 from edgewise.runtime.http import tls_server
-from edgewise.runtime.http.ports import free_port
 from edgewise.runtime.process.serving import Listen
 from edgewise.runtime.store import (
     DATABASE as DATABASE,
@@ -197,6 +196,7 @@ def prepare(
         wanted_policies |= _kept(store, wanted_policies, systems)
     with store.at_once():  # the controller of a system that runs starts and ends replicas meanwhile
         known = Known(store, world)
+        fronts = known.gateways(sites, sharing, where, settings, _near(scenario) if pods else spaces)
         workers = [
             known.worker(
                 w, kinds[w.variant] | {"node": w.node} | _starts(scenario, w) | spaces.get(w.node, {})
@@ -205,14 +205,14 @@ def prepare(
         ]
         wanted = [
             *workers,
-            *replicas(store, services, kinds, held(scenario, services, workers)),
-            *known.gateways(sites, sharing, where, settings, _near(scenario) if pods else spaces),
+            *replicas(store, known.ports, services, kinds, held(scenario, services, workers)),
+            *fronts,
         ]
-        store.want([beside(process, known.rows) for process in wanted], known.renamed)
+        store.want([beside(process, known.rows, known.ports) for process in wanted], known.renamed)
         store.name_policies(wanted_policies)
         store.put(SHARING, sharing)
         store.put("token", where.token)
-        store.put("controller", {"port": (store.get("controller") or {}).get("port") or free_port()})
+        store.put("controller", {"port": (store.get("controller") or {}).get("port") or known.ports.free()})
         if change.before is None:
             store.put("nodes down", [])
             store.put("links down", [])

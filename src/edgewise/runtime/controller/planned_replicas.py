@@ -11,7 +11,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, first_replicas, served_by_workers
 from edgewise.model.topology import have_room
 from edgewise.runtime.controller.known import core_of
-from edgewise.runtime.http.ports import free_port
+from edgewise.runtime.controller.planned_ports import PlannedPorts
 from edgewise.runtime.store import Process, Store
 from edgewise.runtime.testbeds.spaces import SPACES
 
@@ -30,7 +30,11 @@ def held(scenario: Scenario, services: Services | None, workers: Sequence[Proces
 
 
 def replicas(
-    store: Store, services: Services | None, kinds: Mapping[str, dict[str, Any]], pooled: Floats
+    store: Store,
+    ports: PlannedPorts,
+    services: Services | None,
+    kinds: Mapping[str, dict[str, Any]],
+    pooled: Floats,
 ) -> list[Process]:
     """Replicas that are wanted already and still fit; the first ones of services that have none."""
     if services is None:
@@ -56,7 +60,7 @@ def replicas(
     wish = [0 if name in have else count for name, count in zip(services.names, first, strict=True)]
     placed = first_replicas(wish, needs, left)
     for n, s in np.repeat(np.argwhere(placed), placed[placed > 0], axis=0).tolist():
-        kept.append(replica(services, n, s, taken, kinds[services.names[s]], spaces))
+        kept.append(replica(services, n, s, taken, kinds[services.names[s]], spaces, ports.free()))
         taken.add(kept[-1].name)
     return kept
 
@@ -68,13 +72,13 @@ def replica(
     taken: Collection[str],
     settings: Mapping[str, Any],
     spaces: Mapping[str, Mapping[str, str]],
+    port: int,
 ) -> Process:
     """A replica of service s on node n, with the least number that gives a name which is not `taken`.
 
     Args:
         spaces: what `SPACES` of the store says of each node.
     """
-    port = free_port()
     service, node, number = services.names[s], services.nodes[n], 0
     while f"{service}@{node}#{number}" in taken:
         number += 1

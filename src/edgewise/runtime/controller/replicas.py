@@ -43,6 +43,7 @@ from edgewise.runtime.apart import load
 from edgewise.runtime.controller.heard import Heard
 from edgewise.runtime.controller.live_plane import LiveDecision, LivePlane
 from edgewise.runtime.controller.plan import MOST_PROCESSES
+from edgewise.runtime.controller.planned_ports import PlannedPorts
 from edgewise.runtime.controller.planned_replicas import replica
 from edgewise.runtime.controller.pools_seen import PoolsSeen
 from edgewise.runtime.store import SHADOWS, Running
@@ -266,7 +267,8 @@ class Replicas(LiveDecision):
         with self.store.at_once():  # a change of the scenario writes down others, and finds these
             taken = {running.process.name for running in self.store.processes()}
             template = self.store.get("services")[services.names[s]]
-            made = replica(services, n, s, taken, template, self.store.get(SPACES, {}))
+            port = PlannedPorts(self.store).free()
+            made = replica(services, n, s, taken, template, self.store.get(SPACES, {}), port)
             self.store.add(made)
         return made.name
 

@@ -27,7 +27,7 @@ from edgewise.runtime import clock, disk
 from edgewise.runtime.backends.system import backend_of
 from edgewise.runtime.controller.difference import Deed
 from edgewise.runtime.controller.health import LIVE, LOADING_S, READY, Health
-from edgewise.runtime.http.ports import free_port
+from edgewise.runtime.controller.planned_ports import PlannedPorts
 from edgewise.runtime.process.lifecycle import Lifecycle
 from edgewise.runtime.process.places import place_file
 from edgewise.runtime.states import DONE, FAILED
@@ -130,7 +130,9 @@ def undo(store: Store, before: Mapping[str, Any]) -> None:
     former = {new: old for old, new in before["renamed"].items()}
     rows = {former.get(r.process.name, r.process.name): r for r in store.processes()}
     wanted = [from_fields(fields) for fields in before["processes"]]
-    store.want([beside(process, rows) for process in wanted], former)
+    with store.at_once():
+        ports = PlannedPorts(store)
+        store.want([beside(process, rows, ports) for process in wanted], former)
 
 
 def write_scenario(store: Store, text: str) -> None:
@@ -138,13 +140,13 @@ def write_scenario(store: Store, text: str) -> None:
     disk.write_whole(store.file.parent / SCENARIO, text)
 
 
-def beside(process: Process, rows: Mapping[str, Running]) -> Process:
+def beside(process: Process, rows: Mapping[str, Running], ports: PlannedPorts) -> Process:
     """A process that takes the place of one that runs starts beside it, at another port, where it can."""
     old = rows.get(process.name)
     if old is None or old.handle is None or (process.kind == "gateway" and not process.is_pod):
         return process
     same = replace(process, port=old.process.port)
-    return same if same.digest == old.process.digest else replace(process, port=free_port())
+    return same if same.digest == old.process.digest else replace(process, port=ports.free())
 
 
 log = logging.getLogger("edgewise.rolling")
@@ -288,7 +290,9 @@ class Rolling:
             return await self._replace(name)
         if handle is not None:  # tried by a controller that ended in between
             self.processes.kill(handle)
-        trial = replace(process, port=free_port(), settings=process.settings | {"trial": True})
+        trial = replace(
+            process, port=PlannedPorts(self.store).free(), settings=process.settings | {"trial": True}
+        )
         handle = self.processes.start(trial)
         self.store.successor_started(name, handle)
         await self._until_ready(trial, handle, LIVE)

@@ -1,6 +1,7 @@
 """TCP ports of this machine: which of them somebody listens at."""
 
 import socket
+from collections.abc import Container
 
 from edgewise.runtime.http.messages import LOCALHOST
 
@@ -16,8 +17,15 @@ def taken(port: int, host: str = LOCALHOST) -> str | None:
     return None
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((LOCALHOST, 0))
-        return int(probe.getsockname()[1])
+def free_port(planned: Container[int] = ()) -> int:
+    """A port that nobody listens on now.
+
+    Args:
+        planned: ports at which somebody is to listen who does not yet.
+    """
+    while True:
+        with socket.socket() as probe:
+            probe.bind((LOCALHOST, 0))
+            port = int(probe.getsockname()[1])
+        if port not in planned:
+            return port

@@ -8,7 +8,8 @@ A test bed gives addresses, a way to run processes, shaped and routed flows.
 """
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +18,8 @@ import numpy as np
 from edgewise.arrays import Ints
 from edgewise.model.pipelines import Network
 from edgewise.runtime.http.ports import free_port
+
+MOST_GIVEN = 1000  # ports that are remembered until their flows are there
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +89,29 @@ def nodes_on(network: Network, flow: Flow) -> list[int]:
 
 
 class LocalTestbed:
-    """Every node is 127.0.0.1; see `Testbed`."""
+    """Every node is 127.0.0.1; see `Testbed`.
+
+    Args:
+        free: gives a port that nobody has, nor any of those it is told.
+    """
 
     name = "local"
     shapes = False
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
+    def __init__(self, network: Network, free: Callable[[Collection[int]], int] = free_port) -> None:
+        self.network, self._free = network, free
         self.flows: dict[int, Flow] = {}
         self._down: set[int] = set()
+        self._given = deque[int](maxlen=MOST_GIVEN)
 
     def address(self, node: int) -> str:
         """Localhost, whatever the node."""
         return "127.0.0.1"
 
     def port(self) -> int:
-        """A port that is free now."""
-        return free_port()
+        """A port that is free now, and was not given just before."""
+        self._given.append(self._free({*self.flows, *self._given}))
+        return self._given[-1]
 
     def command(self, node: int, argv: Sequence[str]) -> list[str]:
         """As it is."""
