@@ -17,8 +17,9 @@ import asyncio
 import itertools
 import logging
 import math
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from edgewise.runtime import clock, http
 from edgewise.runtime.clock import next_period
@@ -52,7 +53,10 @@ log = logging.getLogger("edgewise.gateway")
 NO_STREAM = 2**40  # keys the emulated ways of requests, one number for each site
 COUNTS_S = 0.5  # a worker that does not say by then what it counted is not waited for
 MODELS = ["v2", "models"]
+SPREAD = 0.8  # of a health period, over which its checks begin
 EXTENSIONS = ("binary_tensor_data", "edgewise_streams", *triton.EXTENSIONS)
+
+Check = Callable[[], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -164,12 +168,18 @@ class Gateway:
             self.streams.close_unused()
 
     async def watch(self) -> None:
-        """Check the health of workers and replicas each period, until cancelled."""
+        """Check the health of workers and replicas each period, until cancelled.
+
+        The first time all at once, then spread over the period: asked at one time, all workers of a machine
+        would wait for each other's processors.
+        """
+        apart_s = 0.0
         while True:
-            checks = [self._check(worker, target) for worker, target in enumerate(self.upstreams)]
+            checks: list[Check] = [partial(self._check, *each) for each in enumerate(self.upstreams)]
             checks += self.services.checks() if self.services is not None else []
-            await asyncio.gather(*checks)
+            await asyncio.gather(*(_later(k * apart_s, check) for k, check in enumerate(checks)))
             await next_period(self.session.clock, self.patience.health_period_s)
+            apart_s = SPREAD * self.patience.health_period_s / max(len(checks), 1)
 
     async def _check(self, worker: int, target: Upstream) -> None:
         up = await target.check(self.patience.health_timeout_s, self.patience.health_misses)
@@ -322,3 +332,8 @@ class Gateway:
             return services.targets(task)
         world = self.session.world
         return [self.upstreams[w] for w in range(world.workers) if world.task_names[world.task[w]] == task]
+
+
+async def _later(after_s: float, check: Check) -> None:
+    await clock.sleep(after_s)
+    await check()

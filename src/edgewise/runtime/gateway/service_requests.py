@@ -12,9 +12,9 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from edgewise.core.dispatch.events import (
     Drop,
@@ -109,10 +109,10 @@ class ServiceRequests:
         s = self.names.index(service)
         return [self.target(replica.name) for replica in self.core.replicas.values() if replica.service == s]
 
-    def checks(self) -> list[Coroutine[Any, Any, None]]:
+    def checks(self) -> list[Callable[[], Awaitable[None]]]:
         """Read which replicas there are, and how to check the health of each; workers are the gateway's."""
         self.refresh()
-        return [self._check(name, target) for name, target in self._targets.items()]
+        return [partial(self._check, name, target) for name, target in self._targets.items()]
 
     def refresh(self) -> None:
         """Take over what the store says of replicas."""
