@@ -103,7 +103,8 @@ def gateway_of(scenario, world, site, policy, seed, workers, book):
     session = Session(world, policies.load("dispatch", policy), seed, clock, rules)
     s = world.site_names.index(site)
     clients = [PlayedClient(worker, s, scenario.telemetry.lag_s) for worker in workers]
-    patience = Patience(health_period_s=CHECK_S, health_misses=1)
+    # A node fails with all its workers at once in simulation, so they are all asked at once.
+    patience = Patience(health_period_s=CHECK_S, health_misses=1, health_spread=0.0)
     return Gateway(session, clients, list(world.variant_names), patience, book=book, name=site, site=site)
 
 

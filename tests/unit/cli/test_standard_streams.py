@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 EDGEWISE = f"{sys.executable} -m edgewise"
-# Every verb's help in one interpreter: a child of it for each, as it finds descriptors that are closed.
-ALL_VERBS = """
+# Help of a verb of each module: what a verb imports may need streams. A child of one interpreter for each, as
+# it finds descriptors that are closed.
+ALL_MODULES = """
 import io, os, sys
 import typer.rich_utils  # shows help: half of the time of each child
 from typer.main import get_command
@@ -17,12 +18,12 @@ from edgewise import cli
 def verbs(command, before):
     for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
         each = command.get_command(None, name)
-        yield [*before, name]
+        yield getattr(each.callback, "__module__", None), [*before, name]
         yield from verbs(each, [*before, name])
 
-found = list(verbs(get_command(cli.app), []))
-assert len(found) > 40
-for verb in found:
+found = dict(verbs(get_command(cli.app), []))
+assert len(found) > 10, found
+for verb in found.values():
     child = os.fork()
     if not child:
         sys.argv = ["edgewise", *verb, "--help"]
@@ -55,8 +56,8 @@ def test_a_closed_stream_changes_nothing_else(closed, tmp_path):
     assert code == 2
 
 
-def test_every_verb_helps_with_all_streams_closed(tmp_path):
-    (tmp_path / "all.py").write_text(ALL_VERBS)
+def test_verbs_of_every_module_help_with_all_streams_closed(tmp_path):
+    (tmp_path / "all.py").write_text(ALL_MODULES)
     (code,), _ = shell(f"{sys.executable} all.py >&- 2>&- <&-", tmp_path)
     assert code == 0 and not (tmp_path / "failed").exists(), (tmp_path / "failed").read_text()
 

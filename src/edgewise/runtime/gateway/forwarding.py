@@ -203,6 +203,7 @@ class Patience:
         idle_stream_s: before a stream opened by headers is closed that nobody uses.
         lease_s: the same of a stream that was opened by itself.
         health_period_s, health_timeout_s: between health checks, and for one.
+        health_spread: share of the period over which its checks begin, one after the other.
         health_misses: checks without an answer before a worker is down; a refused connection is enough.
     """
 
@@ -210,6 +211,7 @@ class Patience:
     lease_s: float = 600.0
     health_period_s: float = 1.0
     health_timeout_s: float = 1.0
+    health_spread: float = 0.8
     health_misses: int = 2
 
 

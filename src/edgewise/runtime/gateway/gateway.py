@@ -53,7 +53,6 @@ log = logging.getLogger("edgewise.gateway")
 NO_STREAM = 2**40  # keys the emulated ways of requests, one number for each site
 COUNTS_S = 0.5  # a worker that does not say by then what it counted is not waited for
 MODELS = ["v2", "models"]
-SPREAD = 0.8  # of a health period, over which its checks begin
 EXTENSIONS = ("binary_tensor_data", "edgewise_streams", *triton.EXTENSIONS)
 
 Check = Callable[[], Awaitable[None]]
@@ -179,7 +178,7 @@ class Gateway:
             checks += self.services.checks() if self.services is not None else []
             await asyncio.gather(*(_later(k * apart_s, check) for k, check in enumerate(checks)))
             await next_period(self.session.clock, self.patience.health_period_s)
-            apart_s = SPREAD * self.patience.health_period_s / max(len(checks), 1)
+            apart_s = self.patience.health_spread * self.patience.health_period_s / max(len(checks), 1)
 
     async def _check(self, worker: int, target: Upstream) -> None:
         up = await target.check(self.patience.health_timeout_s, self.patience.health_misses)
