@@ -90,6 +90,15 @@ PARTS = {
             "src/edgewise/runtime/controller/jobs.py",
         ),
     ),
+    # Servers of others are no pods of ours: of the backend only what finds them.
+    "foreign": Part(
+        ("test_edgewise_foreign.py",),
+        (
+            "beds/kubernetes/tests/test_edgewise_up.py", "src/edgewise/runtime/backends/taken.py",
+            "src/edgewise/runtime/backends/kubernetes/taken.py", "src/edgewise/runtime/controller/taken.py",
+            "src/edgewise/runtime/gateway/granting.py", "tests/open_inference_server.py",
+        ),
+    ),
     "tutorial": Part(
         ("test_edgewise_tutorial.py",), ("docs/tutorials/kubernetes.md", *CHART, *POD),
     ),

@@ -10,7 +10,7 @@ from edgewise.runtime import http
 from edgewise.runtime.backends.local import LocalBackend
 from edgewise.runtime.controller.controller import Controller
 from edgewise.runtime.controller.plan import prepare
-from edgewise.runtime.worker.worker import Reservations
+from edgewise.runtime.worker.reservations import Reservations
 
 pytestmark = pytest.mark.live
 HUGE = "1" + "0" * 400

@@ -18,7 +18,8 @@ from edgewise.runtime.http.messages import Later
 from edgewise.runtime.process.entry import Following
 from edgewise.runtime.store import Process, Store
 from edgewise.runtime.store.steady import SteadyStore
-from edgewise.runtime.worker.worker import LiveWorker, OnnxModel, Reservations
+from edgewise.runtime.worker.reservations import Reservations
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 from waiting import becomes
 
 pytestmark = pytest.mark.live

@@ -17,7 +17,8 @@ from edgewise.runtime import http
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.process.serving import Listen, run_gateway
-from edgewise.runtime.worker.worker import LiveWorker, OnnxModel, Reservations
+from edgewise.runtime.worker.reservations import Reservations
+from edgewise.runtime.worker.worker import LiveWorker, OnnxModel
 from edgewise.testing import VirtualClock
 from waiting import becomes
 

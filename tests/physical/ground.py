@@ -16,7 +16,7 @@ from edgewise.core.sojourns import Sojourns
 from edgewise.core.world import LAWS, World
 from edgewise.model.work import Stream
 from edgewise.runtime import http
-from edgewise.runtime.worker.worker import Reservations
+from edgewise.runtime.worker.reservations import Reservations
 
 EXPONENTIAL = LAWS.index("exponential")
 

@@ -12,6 +12,7 @@ import numpy as np
 from edgewise.model.grammar.places import WorkerSpec
 from edgewise.model.kinds import meant
 from edgewise.model.problems import known
+from edgewise.model.served import ServedBy
 from edgewise.model.topology import KINDS, Catalog, Cluster, Node, Pool, Worker, have_room
 
 Placed = list[tuple[str, str]]  # (variant, node)
@@ -34,6 +35,7 @@ def deploy(
     total = {node.name: node.resources.as_tuple() for c in clusters for node in c.nodes}
     placed, for_good = Placed(), set[tuple[str, str]]()
     pools, fixed = list[Pool](), {node: list(all_) for node, all_ in total.items()}
+    served = list[ServedBy | None]()  # of those that are placed
     for i, spec in enumerate(specs):
         need = catalog.variant(spec.variant).resources.as_tuple()
         if (spec.count == "fill" or spec.scales) and not any(need):
@@ -50,6 +52,7 @@ def deploy(
                     for room in (left,) if spec.scales else (left, fixed):
                         room[node] = [have - take for have, take in zip(room[node], need, strict=True)]
                     placed.append((spec.variant, node))
+                    served.append(_served(spec))
                     for_good |= set() if spec.scales else {(spec.variant, node)}
                     done += 1
             if done < wanted and (spec.count != "fill" or done == 0):
@@ -58,7 +61,15 @@ def deploy(
         if spec.scales:
             pools += _pools(i, spec, clusters, problems)
     _check_pools(pools, for_good, problems)
-    return _with_pools(placed, pools, catalog, fixed, total), tuple(pools)
+    workers = _with_pools(placed, pools, catalog, fixed, total)
+    others = [replace(worker, served_by=by) for worker, by in zip(workers, served, strict=False)]
+    return (*others, *workers[len(others) :]), tuple(pools)
+
+
+def _served(spec: WorkerSpec) -> ServedBy | None:
+    if (by := spec.served_by) is None:
+        return None
+    return ServedBy(tuple(sorted((by.selector or {}).items())), by.namespace, by.port, by.url, by.model)
 
 
 def _pools(i: int, spec: WorkerSpec, clusters: Sequence[Cluster], problems: list[str]) -> Iterable[Pool]:

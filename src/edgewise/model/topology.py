@@ -8,6 +8,7 @@ from typing import overload
 import numpy as np
 
 from edgewise.arrays import Bools, Floats
+from edgewise.model.served import ServedBy
 
 CPU = "CPUExecutionProvider"  # of ONNX Runtime: there wherever it is
 KINDS = ("cpu_cores", "memory_bytes", "accelerator_memory_bytes", "storage_bytes")
@@ -299,6 +300,7 @@ class Worker:
     Attributes:
         at_first: whether it is there at the beginning.
         pool: name of the `Pool` that it belongs to; None: it is there for good.
+        served_by: somebody else's server; None: a live system runs one of its own.
     """
 
     name: str
@@ -306,6 +308,7 @@ class Worker:
     node: str
     at_first: bool = True
     pool: str | None = None
+    served_by: ServedBy | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from edgewise.model.values import (
     Seconds,
     SecondsOrZero,
     Spec,
+    integer,
 )
 
 # Execution providers that need an accelerator: a variant with no other one must reserve memory of one.
@@ -289,6 +290,49 @@ class LinkSpec(Spec):
         return self
 
 
+LABEL = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+
+
+class ServedBySpec(Spec):
+    """Servers of the Open Inference Protocol that somebody else runs, and that a live system uses as workers.
+
+    Each pod is one worker. Simulation has workers as any; what they do and take, the variant says.
+    """
+
+    ONE_OF = ("selector", "url")
+    selector: (
+        dict[
+            Annotated[str, Field(pattern=rf"^({LABEL}/)?{LABEL}$")],
+            Annotated[str, Field(pattern=rf"^({LABEL})?$", max_length=63)],
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Labels of their pods on Kubernetes: names and values. Pods on nodes of the worker's "
+        "cluster count.",
+    )
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] | None = Field(
+        default=None, description="Namespace of these pods. Left out: that of the live system."
+    )
+    port: Annotated[int, *integer(1, most=65535)] = Field(
+        default=8080, description="Port at which these pods answer."
+    )
+    url: Annotated[str, Field(pattern=r"^https?://[^/?#@\s]+(/[^?#@\s]*)?$")] | None = Field(
+        default=None, description="Instead: address of one server, as http://10.0.0.7:8080."
+    )
+    model: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="Name of the model there. Left out: that of the variant."
+    )
+
+    @model_validator(mode="after")
+    def _of_one(self) -> "ServedBySpec":
+        if self.selector == {}:
+            raise ValueError("selector: {} are all pods there are; name a label")
+        if self.url is not None and self.namespace is not None:
+            raise ValueError("namespace: is of pods, which have a selector; leave it or url out")
+        return self
+
+
 class WorkerSpec(Spec):
     """Workers of one variant, on a node, over those of a cluster (first fit), or on each of a kind of it.
 
@@ -316,6 +360,10 @@ class WorkerSpec(Spec):
         description="Workers come and go, and there are never more. Left out beside `least`: as many as fit.",
     )
 
+    served_by: ServedBySpec | None = Field(
+        default=None, description="Servers that somebody else runs. Left out: a live system runs its own."
+    )
+
     @property
     def scales(self) -> bool:
         """Whether they come and go."""
@@ -323,6 +371,10 @@ class WorkerSpec(Spec):
 
     @model_validator(mode="after")
     def _between(self) -> "WorkerSpec":
+        if self.served_by is not None and self.scales:
+            raise ValueError("served_by: whoever runs them says how many there are; leave least and most out")
+        if self.served_by is not None and self.served_by.url is not None and self.count != 1:
+            raise ValueError("served_by: one address is one worker; leave count out, or give a selector")
         if not self.scales:
             return self
         if self.count == "fill":

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from edgewise.errors import RunError
 from edgewise.runtime.backends.contract import Answering, NodeSeen
+from edgewise.runtime.backends.taken import TAKEN, TakenServers
 from edgewise.runtime.process.machine import Program, ThisMachine, handle_of
 from edgewise.runtime.process.places import log_file
 from edgewise.runtime.store import Process, Store
@@ -29,9 +30,12 @@ class LocalBackend:
 
     def __init__(self, folder: Path, fork: Callable[[Process], int] | None = None) -> None:
         self.folder, self._fork, self._machine = folder.absolute(), fork, ThisMachine()
+        self._taken = TakenServers()
 
     def start(self, process: Process) -> str:
         """See `Backend`."""
+        if process.taken:
+            return self._taken.start(process)
         if self._fork is not None:
             with contextlib.suppress(OSError):  # the nursery is gone
                 return handle_of(self._fork(process))
@@ -44,14 +48,20 @@ class LocalBackend:
 
     def alive(self, handle: str) -> bool:
         """See `Backend`."""
+        if handle.startswith(TAKEN):
+            return self._taken.alive(handle)
         return self._machine.alive(handle)
 
     def stop(self, handle: str, force: bool = False) -> None:
         """See `Backend`."""
+        if handle.startswith(TAKEN):
+            return self._taken.stop(handle)
         self._machine.stop(handle, force)
 
     def look(self, process: Process, handle: str) -> Answering:
         """See `ServingBackend`: it answers at the port that it was given; whether it is ready, it says."""
+        if handle.startswith(TAKEN):
+            return self._taken.look(process, handle)
         return Answering(process.url, None if self.alive(handle) else False)
 
     def nodes(self) -> Mapping[str, NodeSeen]:

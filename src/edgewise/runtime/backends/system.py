@@ -11,6 +11,7 @@ from typing import Any
 from edgewise.errors import RunError
 from edgewise.runtime.backends.contract import ServingBackend
 from edgewise.runtime.backends.local import LocalBackend
+from edgewise.runtime.backends.taken import TAKEN
 from edgewise.runtime.store import Process, Store
 
 BACKEND, THIS_MACHINE = "backend", "local"  # a setting of the store, and what it is where nothing was said
@@ -89,8 +90,9 @@ def clear(store: Store) -> None:
 
 
 def left_running(store: Store) -> dict[str, str]:
-    """Names of the processes that run, by handle; one that gave its place away has its port for a name."""
+    """Names of our processes that run, by handle; one that gave its place away has its port for a name."""
     backend = backend_of(store)
     handles = {r.handle: r.process.name for r in store.processes() if r.handle}
     handles |= {handle: f"port {port}" for handle, port, _ in store.retired()}
+    handles = {handle: name for handle, name in handles.items() if TAKEN not in handle}
     return {handle: name for handle, name in handles.items() if backend.alive(handle)}

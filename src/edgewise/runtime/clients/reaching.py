@@ -24,6 +24,8 @@ LISTENING = "0A"  # in /proc/net/tcp
 
 def client_to(process: Process, store: Store, token: str | None) -> http.Client:
     """A client of a worker or gateway; a gateway's certificate must be the one in the system's folder."""
+    if process.taken:
+        return http.Client.of_url(process.url)
     tls, folder = process.settings.get("tls"), store.file.parent
     return http.Client.of_url(process.url, token, http.tls_to(tls_files(folder, tls)[0]) if tls else None)
 

@@ -57,13 +57,17 @@ class Health:
         answer = await self._answer(replace(process, address=seen.url), path, ASK_S)
         return answer is not None and answer.status == 200
 
+    def away(self, process: Process, handle: str) -> bool:
+        """Whether the server of a process, which somebody else runs, is not there, or not ready."""
+        return process.taken and self._look(process, handle).ready is False
+
     def forget(self, known: Container[str | None]) -> None:
         """Forget handles that are not known any more."""
         self.served = {handle for handle in self.served if handle in known}
         self.silent_s = {handle: s for handle, s in self.silent_s.items() if handle in known}
 
     async def _check(self, running: Running, period_s: float) -> None:
-        if (handle := running.handle) is None:
+        if (handle := running.handle) is None or running.process.taken:  # what is not ours is never ended
             return
         if (ready := self._look(running.process, handle).ready) is not None:
             if ready:

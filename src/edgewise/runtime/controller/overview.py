@@ -123,6 +123,8 @@ class Overview:
         up = handle is not None and self.processes.alive(handle)
         fails = process.wanted and running.failures >= TRIES and not (up and handle in self.health.served)
         state = "failed" if fails else "running" if up else "starting" if process.wanted else "stopped"
+        if handle is not None and self.health.away(process, handle):
+            state = "away"
         if process.settings.get("node") in self.store.nodes_down():
             state = "node down"
         return {

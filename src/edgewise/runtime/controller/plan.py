@@ -35,6 +35,7 @@ from edgewise.runtime.controller.rolling import (
     write_change,
     write_scenario,
 )
+from edgewise.runtime.controller.taken import check_taken, taken
 from edgewise.runtime.http import tls_server
 from edgewise.runtime.process.serving import Listen
 from edgewise.runtime.store import (
@@ -168,6 +169,7 @@ def prepare(
     store = Store(folder / DATABASE)
     change = begin_change(store, superseding)
     backend_name, cluster = backend
+    check_taken(scenario.topology, cluster is not None, on_namespaces)
     choose(store, backend_name, cluster)
     sharing = _sharing(store, gateway_processes)
     spaces = _spaces(store, scenario, on_namespaces, rehearsed)
@@ -198,7 +200,9 @@ def prepare(
         known = Known(store, world)
         fronts = known.gateways(sites, sharing, where, settings, _near(scenario) if pods else spaces)
         workers = [
-            known.worker(
+            known.worker(w, taken(w, kinds[w.variant], scenario.topology, fronts))
+            if w.served_by is not None
+            else known.worker(
                 w, kinds[w.variant] | {"node": w.node} | _starts(scenario, w) | spaces.get(w.node, {})
             )
             for w in scenario.topology.workers

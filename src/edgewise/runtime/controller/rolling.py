@@ -97,7 +97,8 @@ def begin_change(store: Store, superseding: bool = False) -> ScenarioChange:
     """
     rows, change, backend = store.processes(), read_change(store), backend_of(store)
     down = store.nodes_down()
-    if not any(running.handle and backend.alive(running.handle) for running in rows):
+    ours = [running for running in rows if not running.process.taken]  # others' servers run whatever we do
+    if not any(running.handle and backend.alive(running.handle) for running in ours):
         return ScenarioChange(UNDER_WAY, "", None, clock.unix_s())
     former = change if change is not None and change.open else None
     if former is not None and not superseding:
@@ -233,7 +234,9 @@ class Rolling:
 
     async def _carry_out(self) -> None:
         rows = self.store.processes()
-        await self._all_ready(r.process.name for r in rows if not r.outdated or r.process.kind == "gateway")
+        # Nobody waits for what others run: it is a worker that is lost until it is there.
+        ours = [r for r in rows if not r.process.taken]
+        await self._all_ready(r.process.name for r in ours if not r.outdated or r.process.kind == "gateway")
         outdated = [r for r in rows if r.outdated]
         for running in outdated:
             if running.process.kind != "gateway":
@@ -260,10 +263,12 @@ class Rolling:
             handle = self.processes.start(process)
             self.store.successor_started(name, handle)
             log.info("successor started", extra={"who": name, "port": process.port})
-        await self._until_ready(process, handle, READY)
+        if not process.taken:
+            await self._until_ready(process, handle, READY)
         self.store.succeed(name)
         log.info("successor took over", extra={"who": name})
-        await self._reached({name})
+        if not process.taken:
+            await self._reached({name})
         self.store.release_retired()
 
     async def _until_ready(self, process: Process, handle: str, path: str) -> None:

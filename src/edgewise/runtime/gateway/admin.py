@@ -11,6 +11,8 @@ GET  /v1/admin/workers               each worker's address, state and load
 PUT  /v1/admin/workers/{name}        {"url": …, "model": …, "token": …}: any Open Inference Protocol server;
                                      without a token it is shown none
 POST /v1/admin/drain                 take no more streams and queries
+…    /v1/admin/reservations/{worker}/… what gateways have of a server that knows no reservations, and that
+                                     this gateway grants: see `Reservations`
 
 What takes long is accepted at once, and whoever asked for it can ask how far it is.
 
@@ -236,6 +238,8 @@ def _admin(gateway: Gateway, request: http.HttpRequest, rest: list[str]) -> http
         case "GET", ["pools"]:
             wanted, up = ([getattr(each, what) for each in gateway.upstreams] for what in ("wanted", "up"))
             return http.as_json(gateway.session.pools(wanted, up))
+        case _, ["reservations", name, *more] if gateway.granting is not None:
+            return gateway.granting.answer(name, request, more)
         case "POST", ["drain"]:
             gateway.draining = True
             return http.as_json(Draining(True))

@@ -17,7 +17,7 @@ import asyncio
 import itertools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -37,12 +37,13 @@ from edgewise.runtime.gateway.forwarding import (
     took_s,
     where_is,
 )
+from edgewise.runtime.gateway.granting import Granting
 from edgewise.runtime.gateway.needs import Book
 from edgewise.runtime.gateway.service_requests import RequestWork, ServiceRequests
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.gateway.split import SplitGroup
 from edgewise.runtime.gateway.stream_query import StreamWork
-from edgewise.runtime.gateway.streams import Granting, LiveStreams
+from edgewise.runtime.gateway.streams import LiveStreams
 from edgewise.runtime.protocol import triton
 from edgewise.runtime.protocol.openapi import answer_about
 from edgewise.runtime.watch.metrics import GatewayMetrics
@@ -74,6 +75,7 @@ class Gateway:
         site: of streams that state none; the first when None.
         tracing: records spans of queries.
         services: requests of services, which need no stream; None where the scenario has none.
+        granted_by: see `Granting`, where the gateway has a name.
     """
 
     session: Session
@@ -88,6 +90,7 @@ class Gateway:
     tracing: Tracing = OFF
     services: ServiceRequests | None = None
     splits: Sequence[SplitGroup] = ()
+    granted_by: Mapping[int, str] = field(default_factory=dict)
     draining: bool = False
     granting: Granting | None = field(init=False, default=None)
     upstreams: list[Upstream] = field(init=False)
@@ -106,7 +109,11 @@ class Gateway:
         self._tasks = frozenset(self.session.world.task_names)
         if self.name is not None:
             self.granting = Granting(
-                self.session, self.upstreams, self.name, lambda worker: self.worker_changed(worker, False)
+                self.session,
+                self.upstreams,
+                self.name,
+                lambda worker: self.worker_changed(worker, False),
+                self.granted_by,
             )
         self.streams = LiveStreams(
             self.session, self.book, self.patience, self.granting, self.upstreams,

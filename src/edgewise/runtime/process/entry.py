@@ -27,6 +27,7 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.services import Services, services_of
 from edgewise.runtime import clock, disk, http
 from edgewise.runtime.apart import load
+from edgewise.runtime.clients.reaching import client_to
 from edgewise.runtime.controller import jobs
 from edgewise.runtime.controller.graphs import with_servers
 from edgewise.runtime.gateway import split
@@ -159,7 +160,10 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
     places = {name: (workers[name].url, workers[name].settings["model"]) for name in world.worker_names}
     gateway = Gateway(
         session,
-        [http.Client.of_url(url, token) for url, _ in places.values()],
+        [
+            http.Client.of_url(url, None if workers[name].taken else token)
+            for name, (url, _) in places.items()
+        ],
         [model for _, model in places.values()],
         patience=replace(PATIENCE, lease_s=scenario.streams.lease_s),
         book=Book(store, process.name, process.share),
@@ -169,6 +173,9 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         else None,
         site=settings["site"],
         tracing=tracing_to(settings.get("otlp"), process.name),
+        granted_by={
+            w: by for w, name in enumerate(places) if (by := workers[name].settings.get("granted_by"))
+        },
     )
     folders = [settings["splits"].get(name) for name in places]
     gateway.splits = split.split_upstreams(
@@ -239,13 +246,21 @@ class Following:
             self.look()
             self._writing.step()
 
+    def _token(self) -> str:
+        return self.store.secret("parts")
+
     def look(self) -> None:
         """Follow other gateways and the workers that moved, as the store says."""
         if (adopted := self.store.adopted()) != self._adopted:
             self._adopted = adopted
             self.gateway.streams.restore()
+        gateways = [running.process for running in self.store.processes("gateway")]
         if self._siblings is not None:
-            self._siblings.follow(running.process for running in self.store.processes("gateway"))
+            self._siblings.follow(gateways)
+        if self.gateway.granting is not None:
+            self.gateway.granting.follow(
+                gateways, lambda process: client_to(process, self.store, self._token())
+            )
         names, elsewhere = self.gateway.session.world.worker_names, self.gateway.book.moves()
         for running in self.store.processes("worker"):
             process = running.process
@@ -256,7 +271,7 @@ class Following:
             if known is not None and place != known and place[1]:  # without a model nothing is asked
                 self._places[name] = place
                 if name not in elsewhere:  # an operator gave it an address of its own
-                    self.gateway.move(names.index(name), *place, self.store.secret("parts"))
+                    self.gateway.move(names.index(name), *place, None if process.taken else self._token())
                     log.info("worker followed", extra={"worker": name, "url": place[0]})
 
 

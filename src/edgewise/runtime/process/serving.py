@@ -179,6 +179,8 @@ async def run_gateway(
         target.client.close()
     if gateway.services is not None:
         gateway.services.close()
+    if gateway.granting is not None:
+        gateway.granting.close()
     gateway.tracing.close()
 
 

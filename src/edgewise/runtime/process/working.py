@@ -8,7 +8,8 @@ from edgewise.runtime.watch.collector import tracing_to
 from edgewise.runtime.worker.batching import Line
 from edgewise.runtime.worker.onnx_model import OnnxModel, SlowModel
 from edgewise.runtime.worker.pieces import PieceWorker, read_split
-from edgewise.runtime.worker.worker import LiveWorker, Reservations
+from edgewise.runtime.worker.reservations import Reservations
+from edgewise.runtime.worker.worker import LiveWorker
 
 
 def worker_of(process: Process) -> LiveWorker | PieceWorker:

@@ -38,6 +38,11 @@ class Process:
         return "start_s" in self.settings
 
     @property
+    def taken(self) -> bool:
+        """Whether it is a worker whose server somebody else runs: it is shown none of our tokens."""
+        return "served_by" in self.settings
+
+    @property
     def share(self) -> tuple[int, int]:
         """Its number among the processes that share its gateway's port, and how many these are."""
         number, count = self.settings.get("share", (0, 1))

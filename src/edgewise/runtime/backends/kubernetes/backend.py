@@ -32,9 +32,12 @@ from edgewise.runtime.backends.kubernetes.seen import (
     DeploymentSeen,
     deployment_seen,
     key,
+    url_of,
     watched_deployments,
     watched_pods,
 )
+from edgewise.runtime.backends.kubernetes.taken import TakenPods
+from edgewise.runtime.backends.taken import TAKEN
 from edgewise.runtime.process.pod import TASK
 from edgewise.runtime.store import Process, Store
 from edgewise.runtime.store.jobs import JobTable
@@ -54,7 +57,8 @@ class KubernetesBackend:
         give: has pods get a file, and says its SHA-256.
         watching: False: what is there is seen once, and what is asked is done before a method returns; for
             whoever asks a few things about a system that another one keeps.
-
+    Attributes:
+        taken: pods that somebody else runs.
     Raises:
         RunError: the API server does not answer, or refuses.
     """
@@ -68,6 +72,7 @@ class KubernetesBackend:
         watching: bool = True,
     ) -> None:
         self.pods, self._client, self._place, self._give = pods, client, place, give
+        self.taken = TakenPods(client)
         self._lock = threading.Lock()
         self._coming: dict[str, int | None] = {}  # starts that no watch has shown yet: version, once there
         self._making: str | None = None  # the start that the API server is asked for now
@@ -82,6 +87,8 @@ class KubernetesBackend:
 
     def start(self, process: Process) -> str:
         """See `Backend`."""
+        if process.taken:
+            return self.taken.start(process)
         try:
             settings = by_digest(process.settings, self._give)
         except OSError as error:
@@ -97,6 +104,8 @@ class KubernetesBackend:
 
     def alive(self, handle: str) -> bool:
         """See `Backend`: as long as its Deployment, or a pod of it, is there."""
+        if handle.startswith(TAKEN):
+            return self.taken.alive(handle)
         with self._lock:
             if handle in self._coming:
                 return True
@@ -106,6 +115,8 @@ class KubernetesBackend:
 
     def stop(self, handle: str, force: bool = False) -> None:
         """See `Backend`."""
+        if handle.startswith(TAKEN):
+            return self.taken.stop(handle)
         with self._lock:
             if handle != self._making:
                 self._forget(handle)
@@ -116,14 +127,15 @@ class KubernetesBackend:
 
     def look(self, process: Process, handle: str) -> Answering:
         """See `ServingBackend`: at its pod; ready once Kubernetes has seen that it is."""
+        if handle.startswith(TAKEN):
+            return self.taken.look(process, handle)
         start, there = _start_of(handle), self._there(handle)
         mine = [pod for pod in self._pods.rows.values() if pod.start == start and pod.address]
         pod = max(mine, key=lambda each: (each.ready, not each.ends, each.version), default=None)
         if pod is None:
             return Answering(process.url, False)
         ready = pod.ready and not pod.ends and there is not None and not there.ends
-        address = f"[{pod.address}]" if ":" in str(pod.address) else pod.address
-        return Answering(f"http://{address}:{process.port}", ready)
+        return Answering(url_of(pod.address, process.port), ready)
 
     def nodes(self) -> Mapping[str, NodeSeen]:
         """See `ServingBackend`: who keeps a system watches them beside this."""
@@ -177,7 +189,7 @@ class KubernetesBackend:
         """
         if self._errands is not None:
             self._errands.close(patience_s)
-        for watch in (self._deployments, self._pods):
+        for watch in (self._deployments, self._pods, self.taken):
             watch.close()
 
     def _there(self, handle: str) -> DeploymentSeen | None:

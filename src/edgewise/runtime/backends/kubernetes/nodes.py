@@ -4,7 +4,7 @@ A node's room is taken by the *requests* of its pods, whoever made them, until t
 all pods of the cluster are watched for that, and projected to a few numbers each.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +14,14 @@ from lightkube.resources.core_v1 import Node, Pod
 from edgewise.model.topology import Resources
 from edgewise.runtime.backends.contract import NodeSeen
 from edgewise.runtime.backends.kubernetes.manifest import KIND, SYSTEM
-from edgewise.runtime.backends.kubernetes.seen import ObjectWatch
+from edgewise.runtime.backends.kubernetes.seen import ObjectWatch, is_ready
 
 ENDED = ("Succeeded", "Failed")
 CLOSED = ("NoSchedule", "NoExecute")  # effects of taints, none of which our pods tolerate
 UNITS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12} | {
     f"{unit}i": 2.0 ** (10 * power) for power, unit in enumerate("KMGT", 1)
 }
+Held = Mapping[str, tuple[float, float]]  # cores and bytes of memory, by namespace and name of a pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,16 @@ class NodeHas:
 class ClusterNodes:
     """The nodes of a cluster and what pods of others than `system` ask of them.
 
+    Args:
+        held: what the ledger has already of pods that somebody else runs, see `TakenPods`: the rest counts.
     Raises:
         RunError: the API server does not answer, or refuses.
     """
 
-    def __init__(self, client: Client, system: str) -> None:
-        self.system = system
-        self._changes, self._summed = 0, (-1, dict[str, NodeSeen]())  # after how many changes, and what then
+    def __init__(self, client: Client, system: str, held: Callable[[], Held] = dict) -> None:
+        self.system, self._held = system, held
+        self._changes = 0
+        self._summed: tuple[tuple[int, Held], dict[str, NodeSeen]] = (-1, {}), {}  # after what, and what then
         self._nodes = ObjectWatch(client, Node, {}, node_has, self._changed)
         self._pods = ObjectWatch(client, Pod, {}, pod_asks, self._changed, ALL_NS)
         for watch in (self._nodes, self._pods):
@@ -58,19 +62,20 @@ class ClusterNodes:
 
     def seen(self) -> dict[str, NodeSeen]:
         """Every node as it was last seen, by name; pods are summed anew where something has changed."""
-        changes = self._changes  # first: what changes meanwhile is seen by the next
-        if self._summed[0] != changes:
-            self._summed = changes, self._sum()
+        after = self._changes, self._held()  # first: what changes meanwhile is seen by the next
+        if self._summed[0] != after:
+            self._summed = after, self._sum(after[1])
         return self._summed[1]
 
     def _changed(self) -> None:
         self._changes += 1
 
-    def _sum(self) -> dict[str, NodeSeen]:
+    def _sum(self, held: Held) -> dict[str, NodeSeen]:
         others: dict[str, list[float]] = {}
-        for pod in self._pods.rows.values():
+        for key, pod in self._pods.rows.items():
             if pod.node is not None and pod.system != self.system:
-                others[pod.node] = _plus(others.get(pod.node, (0.0, 0.0)), pod.asks)
+                rest = _beyond(pod.asks, held.get(key, (0.0, 0.0)))
+                others[pod.node] = _plus(others.get(pod.node, (0.0, 0.0)), rest)
         return {
             name: NodeSeen(
                 node.ready, Resources(*node.has), Resources(*others.get(name, (0.0, 0.0))), node.takes
@@ -81,11 +86,9 @@ class ClusterNodes:
 
 def node_has(node: Any) -> NodeHas:
     """What is kept of a node."""
-    conditions = (node.status and node.status.conditions) or ()
-    ready = any(each.type == "Ready" and each.status == "True" for each in conditions)
     taints = [each.effect for each in node.spec.taints or ()] if node.spec else []
     closed = bool(node.spec and node.spec.unschedulable) or any(each in CLOSED for each in taints)
-    return NodeHas(ready, not closed, amounts(node.status and node.status.allocatable))
+    return NodeHas(is_ready(node), not closed, amounts(node.status and node.status.allocatable))
 
 
 def pod_asks(pod: Any) -> PodAsks:
@@ -135,6 +138,10 @@ def _asks(container: Any) -> tuple[float, float]:
 
 def _plus(one: Iterable[float], other: Iterable[float]) -> list[float]:
     return [a + b for a, b in zip(one, other, strict=True)]
+
+
+def _beyond(one: Iterable[float], other: Iterable[float]) -> list[float]:
+    return [max(a - b, 0.0) for a, b in zip(one, other, strict=True)]
 
 
 def _most(one: Iterable[float], other: Iterable[float]) -> list[float]:

@@ -92,7 +92,7 @@ class ObjectWatch(Generic[Row]):
         namespace: str | None = None,
     ) -> None:
         self.rows: dict[str, Row] = {}
-        self.version = 0  # of the last list
+        self.version = 0  # of the last list; a watch from 0 begins with all that is there
         self._client, self._kind = client, kind
         self._which: dict[str, Any] = {"labels": dict(labels) or None, "namespace": namespace}
         self._row, self._changed, self._closed = row, changed, threading.Event()
@@ -109,7 +109,11 @@ class ObjectWatch(Generic[Row]):
             what = f"kubernetes: the API server does not list {self._kind.__name__}s"
             raise RunError(f"{what}: {error}") from error
         if watching:
-            threading.Thread(target=self._keep, name=f"watch {self._kind.__name__}", daemon=True).start()
+            self.begin_later()
+
+    def begin_later(self) -> None:
+        """See all objects as soon as the API server says, and from then on."""
+        threading.Thread(target=self._keep, name=f"watch {self._kind.__name__}", daemon=True).start()
 
     def close(self) -> None:
         """Watch no longer; the thread ends with what comes next."""
@@ -179,10 +183,19 @@ def deployment_seen(of: Any) -> DeploymentSeen:
 
 def _pod(of: Any) -> PodSeen:
     meta, status = of.metadata, of.status
-    conditions = (status and status.conditions) or ()
-    ready = any(each.type == "Ready" and each.status == "True" for each in conditions)
     return PodSeen(
         meta.name, int(meta.resourceVersion or 0), (meta.labels or {}).get(START, ""),
         status.podIP if status else None,
-        ready, meta.deletionTimestamp is not None,
+        is_ready(of), meta.deletionTimestamp is not None,
     )  # fmt: skip
+
+
+def is_ready(of: Any) -> bool:
+    """Whether Kubernetes says of a pod, or a node, that it is ready."""
+    conditions = (of.status and of.status.conditions) or ()
+    return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+
+def url_of(address: str | None, port: int) -> str:
+    """Where something answers at a pod's address."""
+    return f"http://[{address}]:{port}" if ":" in str(address) else f"http://{address}:{port}"

@@ -233,6 +233,7 @@ class ClusterBackend:
         self.models: ModelServer | None = None
         self._kept: KeptState | None = None
         self._leading: Leading | None = None
+        self._nodes: ClusterNodes | None = None
         self._look_s = 0.0
         self._written, self._lock = "", threading.Lock()
         if fork is not None:
@@ -248,14 +249,13 @@ class ClusterBackend:
             where.system, where.image, f"http://{where.address}:{where.port}", where.secret, where.pull,
             priority=where.priority, owner=where.owner,
         )  # fmt: skip
-        self._nodes = ClusterNodes(client, where.system) if fork is not None else None
         self._give: Give = self.models.add if self.models is not None else sha256_of
-        for (
-            process
-        ) in known:  # started by the controller before: whoever has its pod anew gets its model here
+        for process in known:  # of the controller before: whoever has its pod anew gets its model here
             with suppress(OSError):  # of one that is to go, or whose next start says so
                 by_digest(process.settings, self._give)
         self.there = KubernetesBackend(client, pods, _place, self._give, watching=fork is not None)
+        if fork is not None:
+            self._nodes = ClusterNodes(client, where.system, lambda: self.there.taken.held())
 
     def start(self, process: Process) -> str:
         """See `Backend`."""
