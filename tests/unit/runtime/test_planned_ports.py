@@ -99,6 +99,6 @@ def test_flows_get_ports_that_no_process_and_no_other_flow_has(tmp_path, kernel)
     network = Network(("a", "b"), np.ones(2), np.ones(2), np.array([[0, 1]]), np.array([1e6]))
     with closing(prepare(tmp_path, load_scenario("tiny"))) as store:
         kernel()
-        bed = LocalTestbed(network, lambda had: PlannedPorts(store, had).free())
+        bed = LocalTestbed(network, lambda: PlannedPorts(store).all)
         flows = {bed.port() for _ in range(4)}
         assert len(flows) == 4 and flows.isdisjoint(where_all_listen(store))

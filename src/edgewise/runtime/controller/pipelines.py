@@ -77,7 +77,7 @@ class LivePipelines(LiveDecision):
         super().__init__(plane, "place")
         self.book, self.core = plane.store.pipelines, None
         plane.carry_out |= dict.fromkeys(get_args(PlaceCommand), self._obey)
-        self._tasks = tasks
+        self._tasks, self._planned = tasks, frozenset[int]()
         self.processes: PipelineTasks | None = None
         self.seen: PipelinesSeen | None = None
         self._scenario: Scenario | None = None  # that the nodes and links of the processes are of
@@ -158,7 +158,7 @@ class LivePipelines(LiveDecision):
         """Nodes and links as they are."""
         spaces = from_settings(self.store.get(SPACES, {}))
         if not spaces:
-            return LocalTestbed(network, lambda had: PlannedPorts(self.store, had).free())
+            return LocalTestbed(network, lambda: self._planned)
         return SpaceTestbed(network, self.plane.scenario.topology, spaces)
 
     async def _follow(self) -> None:
@@ -347,6 +347,7 @@ class LivePipelines(LiveDecision):
     ) -> None:
         core, placed, moved = self.core, command.placement, isinstance(command, MovePipeline)
         number = placed.pipeline.id
+        self._planned = PlannedPorts(self.store).all  # the store is this thread's
         try:
             await asyncio.to_thread(processes.carry_out, [command], known)
         except OSError as error:

@@ -15,16 +15,20 @@ class PlannedPorts:
     Args:
         store: knows whose ports are planned: of processes, of those that shall take their places and those
             that gave theirs away, and the controller's.
-        others: ports that are somebody's, too.
     """
 
-    def __init__(self, store: Store, others: Iterable[int] = ()) -> None:
+    def __init__(self, store: Store) -> None:
         found: list[tuple[str]] = store.read_or(lambda: store.rows("SELECT process FROM successor"), [])
         successors = [from_fields(json.loads(text)) for (text,) in found]
         rows = [running.process for running in store.processes()]
         self._planned = {port for process in (*rows, *successors) for port in _ports_of(process)}
         self._planned |= {port for _, port, _ in store.retired()}
-        self.keep([*others, (store.get("controller") or {}).get("port", 0)])
+        self.keep([(store.get("controller") or {}).get("port", 0)])
+
+    @property
+    def all(self) -> frozenset[int]:
+        """Those that are planned, and those that were given."""
+        return frozenset(self._planned)
 
     def keep(self, ports: Iterable[int]) -> None:
         """These are somebody's, too."""

@@ -92,14 +92,14 @@ class LocalTestbed:
     """Every node is 127.0.0.1; see `Testbed`.
 
     Args:
-        free: gives a port that nobody has, nor any of those it is told.
+        planned: ports at which others are to listen.
     """
 
     name = "local"
     shapes = False
 
-    def __init__(self, network: Network, free: Callable[[Collection[int]], int] = free_port) -> None:
-        self.network, self._free = network, free
+    def __init__(self, network: Network, planned: Callable[[], Collection[int]] = tuple) -> None:
+        self.network, self._planned = network, planned
         self.flows: dict[int, Flow] = {}
         self._down: set[int] = set()
         self._given = deque[int](maxlen=MOST_GIVEN)
@@ -110,7 +110,7 @@ class LocalTestbed:
 
     def port(self) -> int:
         """A port that is free now, and was not given just before."""
-        self._given.append(self._free({*self.flows, *self._given}))
+        self._given.append(free_port({*self.flows, *self._given, *self._planned()}))
         return self._given[-1]
 
     def command(self, node: int, argv: Sequence[str]) -> list[str]:
