@@ -7,15 +7,19 @@ from copy import deepcopy
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from edgewise.arrays import Floats
 from edgewise.config import load_scenario
 from edgewise.core.defer.core import DeferCore
-from edgewise.core.keyed import Purpose, exponential, uniform
+from edgewise.core.keyed import Key, Purpose, exponential, uniform
 from edgewise.core.ledger import NodeLedger
 from edgewise.core.orchestrate import ReplicaPolicy
 from edgewise.core.orchestrate.core import OrchestrateCore, orchestrating
+from edgewise.core.place import NetworkView, Placement
 from edgewise.core.plane import Plane
 from edgewise.model.parsing import parse_scenario
+from edgewise.model.pipelines import Network
 from edgewise.model.pools import of_services
 from edgewise.model.topology import Node, Resources
 from edgewise.model.work import DeferrableJob, Stream
@@ -28,6 +32,7 @@ from edgewise.sim.parts.jobs import JobsOutcome, JobsPart, OtherWork
 from edgewise.sim.parts.services import RequestsPart
 from edgewise.sim.requests.sites import RequestSites
 
+FLOW_BPS = 20e6
 # A file: each frame another node has a replica of another service, or has one no more.
 TURNS = """
 from edgewise.core.orchestrate import AddReplica, RemoveReplica
@@ -193,6 +198,23 @@ def apart(data: dict[str, Any]) -> dict[str, Any]:
     data["links"].append({"site": "site", "cluster": "own", "delay_s": "1ms", "over": "lan-{site}"})
     data["workers"][0]["node"] = "own"
     return data
+
+
+class Across:
+    """Every pipeline's first task on one node and its last on the other, with a flow of `FLOW_BPS`."""
+
+    decision, name, flow_bps = "place", "across", FLOW_BPS
+
+    def reset(self, network: Network, key: Key) -> None:
+        """Nothing is kept."""
+
+    def decide(self, view: NetworkView) -> list[Placement]:
+        """All that wait."""
+        start, links = np.array([0, 0, 1]), np.zeros(1, dtype=np.int64)
+        return [
+            Placement(p, np.array([p.source, 1 - p.source]), start, links, np.array([np.inf, self.flow_bps]))
+            for p in view.waiting
+        ]
 
 
 def laid(

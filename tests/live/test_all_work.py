@@ -67,6 +67,7 @@ CHANGES = {
         {"name": "cloud", "count": 2, "resources": {"cpu_cores": 4, "memory_bytes": "64GB"}}
     ],
     "graphs.inception.rate_qps": 1.5,
+    "links.6": {"between": ["hall-0", "hall-1"], "over": "lan-at-hall"},
     "pipelines": [
         {"name": "camera", "source": "hall-1", "input_bytes": 10_000, "length_s": 14, "tasks": [
             {"name": "detect", "downstream": ["count"], "memory_bytes": 1e8, "work_ops": 1e9,
@@ -259,7 +260,12 @@ def test_its_records_are_those_of_a_simulation(system, tmp_path):
     )  # workers of the cloud, which are for streams, serve requests, too
     assert own_s * 0.9 < worked_s["services"] + worked_s["streams"]
     links = live.use["links"].to_pylist()
-    assert {row["link"] for row in links} <= set(beside.use["links"]["link"].to_pylist())
+    assert {row["link"] for row in links} == set(beside.use["links"]["link"].to_pylist())
+    totals = [
+        {row["place"] for row in rows if row["work"] == "total" and row["bps"]}
+        for rows in (holds, beside.use["holds"].to_pylist())
+    ]
+    assert totals[0] == totals[1] and "hall-1 – hall-2" in totals[0]  # hall-0's is a cable of messages
     up_bits = sum(
         row["sent_bits"] for row in links if row["link"].startswith("lan-") and row["link"].endswith(":up")
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # whoever reads what was written down needs none of these
 # Kinds of "work": a node is not there, as far as the ledger has heard; what a node or link has in all; and
 # whose work is not known.
 GONE, TOTAL, OTHER = "gone", "total", "other"
+FLOWS = "flows"  # who holds, of a link that messages share
 # Whose reservations a decision makes.
 DECIDED = {"orchestrate": "services", "place": "pipelines", "defer": "jobs"}
 
@@ -60,6 +61,7 @@ class Holders:
         changed: whether anything has since somebody said that nothing has.
         place: reserves rates of links, if anybody does.
         on_net: pairs of nodes whose link is one of those that messages share, which are counted there.
+        flows: what else flows of pipelines hold.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Holders:
         self.changed = False
         self.place: PlaceCore | None = None
         self.on_net: Container[tuple[str, str]] = ()
+        self.flows: Callable[[], Iterable[Held]] = tuple
 
     @property
     def open(self) -> list[tuple[float, Held]]:
@@ -127,6 +130,7 @@ class Holders:
                 yield held
         if self.place is None:
             return
+        yield from self.flows()
         links = self._links
         for number, flows in self._flows.items():
             rates_bps: dict[int, float] = {}

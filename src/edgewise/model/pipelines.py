@@ -19,7 +19,7 @@ from edgewise.model.problems import nearest, unique
 from edgewise.model.services import free_of
 from edgewise.model.topology import Catalog, Topology
 from edgewise.model.values import most_of
-from edgewise.model.ways import plain
+from edgewise.model.ways import Routes, plain
 from edgewise.model.work import Edge, Task, TaskGraph
 
 if TYPE_CHECKING:
@@ -172,6 +172,21 @@ def network_on(topology: Topology, catalog: Catalog, shared: bool = True) -> Net
         free[:, 0].copy() if shared else None,
         np.array([node.speed_cores for node in nodes]),
     )
+
+
+def carried_over(network: Network, routes: Routes) -> Floats:
+    """(2, K, L) 1 where what goes over one of K links of a network takes one of L links of routes, else 0.
+
+    First towards its second node, then towards its first. A link over no cables takes none.
+    """
+    found = np.zeros((2, len(network.ends), len(routes.names)))
+    for k, (one, other) in enumerate(network.ends.tolist()):
+        for back, (first, second) in enumerate(((one, other), (other, one))):
+            route = routes.between.get((network.names[first], network.names[second]))
+            if route is not None:
+                links = routes.link[route]
+                found[back, k, links[links >= 0]] = 1.0
+    return found
 
 
 @dataclass(frozen=True, slots=True)

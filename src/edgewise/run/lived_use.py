@@ -5,7 +5,7 @@ last one of a run all is in these tables, also what was before it or after.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -15,15 +15,18 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.ways import Routes, routes_of
 from edgewise.run.tables import Columns
 from edgewise.runtime.clients.lived import Lived
-from edgewise.runtime.store.records import Window
+from edgewise.runtime.store.records import Span, Window
 
 
 def lived_use(scenario: Scenario, seen: Lived) -> Mapping[str, Columns]:
     """Columns of the tables of `edgewise.report.use`; none of those of which nothing is known."""
+    routes = None if scenario.sharing == "none" else routes_of(scenario.topology)
+    shared = () if routes is None else routes.names
+    flows = [span for span in seen.spans if span[2].place in shared]
     return {
-        "holds": _holds(seen),
+        "holds": _holds(seen, [span for span in seen.spans if span[2].place not in shared]),
         "workers": _workers(scenario, seen),
-        "links": _links(scenario, seen),
+        "links": {} if routes is None else _links(scenario, routes, seen, flows),
         "delays": _delays(scenario, seen),
     }
 
@@ -75,14 +78,12 @@ def _busy(seen: Lived) -> dict[str, float]:
     return busy_s
 
 
-def _links(scenario: Scenario, seen: Lived) -> Columns:
-    """What went over the links of ways between sites and clusters, window by window."""
-    if scenario.sharing == "none" or not (windows := [each for each in seen.windows if each.sent]):
+def _links(scenario: Scenario, routes: Routes, seen: Lived, flows: Sequence[Span]) -> Columns:
+    """What went over the links that messages share, and what flows had of them, window by window."""
+    windows, window_s = [each for each in seen.windows if each.sent], seen.window_s
+    if not (windows or flows):
         return {}
-    routes, window_s = routes_of(scenario.topology), seen.window_s
-    ways = len(scenario.topology.sites) * len(scenario.topology.clusters)
-    used = np.unique(routes.link[: 2 * ways])
-    first_s = windows[0].start_s
+    first_s = windows[0].start_s if windows else seen.since_s
     first_s -= math.ceil((first_s - seen.since_s) / window_s) * window_s  # at the start of the run, or before
     spans = max(math.ceil((seen.until_s - first_s) / window_s), 1)
     edges_s = first_s + window_s * np.arange(spans)
@@ -93,15 +94,19 @@ def _links(scenario: Scenario, seen: Lived) -> Columns:
             sent_bits[k, links] += 8.0 * size_bytes
     starts_s = np.maximum(edges_s - seen.since_s, 0.0)
     ends_s = np.minimum(edges_s + window_s, seen.until_s) - seen.since_s
-    shown = used[used >= 0]
+    reserved_bps = np.zeros_like(sent_bits)
+    for start_s, end_s, what in flows:
+        held_s = np.minimum(ends_s, end_s - seen.since_s) - np.maximum(starts_s, start_s - seen.since_s)
+        reserved_bps[:, routes.names.index(what.place)] += what.bps * held_s.clip(0.0) / (ends_s - starts_s)
+    count = len(routes.names)
     return {
-        "link": [routes.names[link] for link in shown] * spans,
-        "start_s": np.repeat(starts_s, shown.size),
-        "end_s": np.repeat(ends_s, shown.size),
-        "capacity_bps": np.tile(routes.rate_bps[shown], spans),
-        "reserved_bps": np.zeros(spans * shown.size),
-        "sent_bits": sent_bits[:, shown].ravel(),
-        "dropped": np.zeros(spans * shown.size, dtype=np.int64),
+        "link": list(routes.names) * spans,
+        "start_s": np.repeat(starts_s, count),
+        "end_s": np.repeat(ends_s, count),
+        "capacity_bps": np.tile(routes.rate_bps, spans),
+        "reserved_bps": reserved_bps.ravel(),
+        "sent_bits": sent_bits.ravel(),
+        "dropped": np.zeros(spans * count, dtype=np.int64),
     }
 
 
@@ -118,10 +123,10 @@ def _messages(scenario: Scenario, routes: Routes, window: Window) -> Iterator[tu
                     yield [link for link in routes.link[route].tolist() if link >= 0], size_bytes
 
 
-def _holds(seen: Lived) -> Columns:
+def _holds(seen: Lived, spans: Sequence[Span]) -> Columns:
     spans = [
         (max(start_s - seen.since_s, 0.0), min(end_s, seen.until_s) - seen.since_s, what)
-        for start_s, end_s, what in seen.spans
+        for start_s, end_s, what in spans
         if end_s > seen.since_s and start_s < seen.until_s
     ]
     return hold_records([*((0.0, seen.duration_s, what) for what in seen.totals), *spans])

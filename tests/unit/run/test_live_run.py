@@ -11,8 +11,12 @@ pytest.importorskip("httptools", reason="the extra `live` is not installed")
 from edgewise.config import load_scenario
 from edgewise.core.dispatch.policing import Bucket
 from edgewise.core.holders import Held
+from edgewise.core.place import PipelineEnded, PipelineSubmitted, PlacementDue, arrays_of
+from edgewise.core.place.core import PlaceCore
 from edgewise.core.world import World
 from edgewise.errors import RunError
+from edgewise.model.parsing import parse_scenario
+from edgewise.model.pipelines import network_of
 from edgewise.model.work import Stream
 from edgewise.report.records import read_run
 from edgewise.run.live import live_run, saved
@@ -23,7 +27,10 @@ from edgewise.runtime.gateway.served import Served
 from edgewise.runtime.gateway.tally import KEPT, MOST, OTHERS, UNWRITTEN, StreamTally, cell_of
 from edgewise.runtime.store import RUN
 from edgewise.runtime.store.records import COUNTS, Request, Window
+from edgewise.sim.links.wires import LOOKS
 from edgewise.sim.streams.telemetry import CELL_ENDS_S, FIRST_FINE, delay_cell
+from edgewise.workloads.pipelines import pipelines_of
+from joint_scenarios import FLOW_BPS, Across, held, laid, run_of
 
 BEGAN_S = 1_000_000.0
 
@@ -229,6 +236,50 @@ def test_busy_workers_and_links_are_tables_of_a_live_run(store, tmp_path):
     spans_s = sorted({(row["start_s"], row["end_s"]) for row in links})
     assert spans_s == [(5.0 * k, 5.0 * k + 5.0) for k in range(16)]  # all of the run, also where nothing went
     assert sum(row["sent_bits"] for row in links) == sum(bits.values())
+
+
+@pytest.mark.parametrize("source", ["near-0", "near-1"])
+def test_flows_over_cables_that_messages_share_are_of_those_as_in_a_simulation(tmp_path, source):
+    """A pipeline over `lan` for ten seconds; who looks at both runs finds the same of the same links."""
+    data = held(laid("fifo", 100e6, source=source, pipeline_at_s=5.0, frames=100), "streams", "pipelines")
+    simulated, _ = run_of(data, place=Across, check=True)
+    scenario = parse_scenario(data, "laid")
+    store = prepare(tmp_path / "state", scenario)
+    store.put("policies since", dict.fromkeys(store.get("policies since"), BEGAN_S))
+    store.put(RUN, {"began_s": BEGAN_S, "ended_s": BEGAN_S + scenario.duration_s})
+    plane = LivePlane(store)
+    plane.listen(BEGAN_S)
+    core = PlaceCore(network_of(scenario), Across(), ledger=plane.ledger)
+    holds = LiveHolds(plane, SimpleNamespace(core=core))
+    (pipeline,) = pipelines_of(scenario, 0)
+    record = simulated.parts["pipelines"].world.outcome().pipelines[0]
+    holds.step(BEGAN_S)
+    core.handle(PipelineSubmitted(arrays_of(pipeline, 0, core.network)))
+    core.handle(PlacementDue(record.start_s))
+    holds.step(BEGAN_S + record.start_s)
+    core.handle(PipelineEnded(0))
+    holds.step(BEGAN_S + record.finish_s)
+    holds.end(BEGAN_S + scenario.duration_s)
+    stream(store, 7, 0.0, ok=1)
+    found = live_run(tmp_path / "state").use
+
+    beside, live = simulated.use(), {name: each.to_pydict() for name, each in found.items()}
+    assert set(live["links"]["link"]) == set(beside["links"]["link"])
+    sums = {}
+    for who, links in (("live", live["links"]), ("simulated", beside["links"])):
+        for link, start_s, end_s, bps in zip(
+            *(links[name] for name in ("link", "start_s", "end_s", "reserved_bps")), strict=True
+        ):
+            sums[who, link] = sums.get((who, link), 0.0) + (end_s - start_s) * bps
+    spent = FLOW_BPS * (record.finish_s - record.start_s)
+    (used,) = {link for (_, link), bits in sums.items() if bits}
+    assert used == ("lan:up" if source == "near-0" else "lan:down")
+    assert sums["live", used] == pytest.approx(spent)
+    step_s = scenario.duration_s / LOOKS  # a simulation notes what is reserved at moments
+    assert sums["simulated", used] == pytest.approx(spent, abs=2 * step_s * FLOW_BPS)
+    for rows in (live["holds"], beside["holds"]):
+        assert set(rows["place"]) == {node.name for node in scenario.topology.nodes} and not any(rows["bps"])
+    store.close()
 
 
 def test_a_gateway_that_runs_for_long_keeps_few_windows_and_few_names():

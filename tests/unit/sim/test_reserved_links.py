@@ -15,31 +15,13 @@ from edgewise.core.place import NetworkView, Placement
 from edgewise.errors import ScenarioError
 from edgewise.model.orchestration import System
 from edgewise.model.parsing import parse_scenario
-from edgewise.model.pipelines import Network
 from edgewise.model.services import system_of
 from edgewise.model.work import Stream
 from edgewise.sim.images import after_outages
-from joint_scenarios import held, laid, mixed, ran, run_of
+from joint_scenarios import FLOW_BPS, Across, held, laid, mixed, ran, run_of
 
-CABLE_BPS, FLOW_BPS = 100e6, 20e6
+CABLE_BPS = 100e6
 BITS, RATE_QPS = 80e3, 500.0
-
-
-class Across:
-    """Every pipeline's first task on one node and its last on the other, with a flow of `FLOW_BPS`."""
-
-    decision, name, flow_bps = "place", "across", FLOW_BPS
-
-    def reset(self, network: Network, key: Key) -> None:
-        """Nothing is kept."""
-
-    def decide(self, view: NetworkView) -> list[Placement]:
-        """All that wait."""
-        start, links = np.array([0, 0, 1]), np.zeros(1, dtype=np.int64)
-        return [
-            Placement(p, np.array([p.source, 1 - p.source]), start, links, np.array([np.inf, self.flow_bps]))
-            for p in view.waiting
-        ]
 
 
 def poisson(duration_s: float = 60.0) -> list[Stream]:

@@ -5,10 +5,15 @@ when, so that a controller that takes over goes on where the former one ended.
 """
 
 import logging
+from collections.abc import Iterator
 
-from edgewise.core.holders import DECIDED, OTHER, Holders
+import numpy as np
+
+from edgewise.core.holders import DECIDED, FLOWS, OTHER, Held, Holders
 from edgewise.core.ledger import Reservation
+from edgewise.model.pipelines import carried_over
 from edgewise.model.scenario import Scenario
+from edgewise.model.ways import routes_of
 from edgewise.runtime import clock
 from edgewise.runtime.controller.live_plane import LivePlane
 from edgewise.runtime.controller.pipelines import LivePipelines
@@ -48,11 +53,28 @@ class LiveHolds:
         holders = self._holders_of(scenario)
         fresh = scenario is not self._scenario or holders.place is not place
         holders.place = place
+        if fresh:
+            self._lay(holders, scenario)
         holders.look(now_s)
         if fresh:
             self.store.records.note_totals(holders.totals())
             self._scenario = scenario
         self._write(holders)
+
+    def _lay(self, holders: Holders, scenario: Scenario) -> None:
+        """Flows between nodes hold of the cables that messages share, where their links run over such."""
+        holders.on_net, holders.flows = (), tuple
+        if scenario.sharing == "none" or (core := holders.place) is None:
+            return
+        routes = routes_of(scenario.topology)
+        carried = carried_over(core.network, routes)
+
+        def flows() -> Iterator[Held]:
+            for link, bps in zip(routes.names, np.tensordot(core.flows_bps(), carried, 2), strict=True):
+                if bps > 0.0:
+                    yield Held(link, FLOWS, DECIDED["place"], bps=float(bps))
+
+        holders.on_net, holders.flows = routes.between, flows
 
     def end(self, now_s: float) -> None:
         """Nobody holds anything any more."""

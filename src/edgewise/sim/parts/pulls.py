@@ -14,7 +14,7 @@ import numpy as np
 from edgewise.arrays import Floats, Ints
 from edgewise.core.place.core import reserving_of
 from edgewise.core.pulls import Pulls
-from edgewise.model.pipelines import Network
+from edgewise.model.pipelines import Network, carried_over
 from edgewise.model.scenario import Scenario
 from edgewise.model.topology import LinkChange
 from edgewise.sim.images import Images
@@ -58,12 +58,7 @@ class PullsPart(Bystander):
 
     def flows_on(self, network: Network) -> Callable[[float, Floats], None]:
         """Is to be told what flows have of each link of a network, in each direction, see `PlaceCore`."""
-        carried = np.zeros((2, len(network.ends), len(self._wires.names)))
-        for k, (one, other) in enumerate(network.ends.tolist()):
-            for back, ends in enumerate(((one, other), (other, one))):
-                route = self._wires.routes.between.get((network.names[ends[0]], network.names[ends[1]]))
-                if route is not None:
-                    carried[back, k, self._wires.links_of(route)] = 1.0
+        carried = carried_over(network, self._wires.routes)
         return lambda now_s, bps: self.pulls.set_flows(now_s, np.tensordot(bps, carried, 2))
 
     def _change(self, change: LinkChange, now_s: float) -> None:
