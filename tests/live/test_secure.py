@@ -85,7 +85,7 @@ def asked(triton, client, model, token):
     """What an unmodified client gets for a query that states its needs."""
     tensor = triton.InferInput("x", [1, 8], "FP32")
     tensor.set_data_from_numpy(np.ones((1, 8), np.float32))
-    needs = {"edgewise-rate-qps": "5", "edgewise-deadline-s": "2"}
+    needs = {"edgewise-rate-qps": "5", "edgewise-deadline-s": "20"}
     answer = client.infer(model, [tensor], headers={"authorization": f"Bearer {token}", **needs})
     client.close()
     return answer.as_numpy("y").shape

@@ -173,15 +173,13 @@ def _pod(process: Process, pods: Pods, place: PodPlace) -> dict[str, Any]:
 def _on(place: PodPlace) -> dict[str, Any]:
     """The node that a pod needs, or those that it would have rather than others."""
 
-    def named(*nodes: str) -> dict[str, Any]:
-        return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": list(nodes)}]}
+    def named(node: str) -> dict[str, Any]:  # one value each, says the API
+        return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
 
     if place.node is not None:
         terms = {"nodeSelectorTerms": [named(place.node)]}
         return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-    rather = [
-        {"weight": 100, "preference": named(node)} for node in place.near
-    ]  # one value each, says the API
+    rather = [{"weight": 100, "preference": named(node)} for node in place.near]
     return {"preferredDuringSchedulingIgnoredDuringExecution": rather}
 
 
