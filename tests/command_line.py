@@ -12,8 +12,8 @@ from edgewise.errors import EdgewiseError
 def edgewise(*arguments, folder, code=0):
     """The command line in this process, as `main` runs it; interpreters take seconds to start.
 
-    `code` None takes any code, and what failed said nothing. With --json what is on standard error is left out:
-    another test may have had this process say that it compiles kernels.
+    `code` None takes any code, and what failed said nothing. With --json standard error is left out: another
+    test may have had this process say that it compiles kernels.
     """
     with chdir(folder), patch.object(compiling, "say_when_compiling"):  # it is said once a process
         done = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
