@@ -1,15 +1,18 @@
-"""What records cost a live gateway: `python -m bench.keeping COMMIT`, where COMMIT keeps none, or fewer.
+"""What records cost a live gateway: `python -m bench.keeping [COMMIT]`, where COMMIT keeps none, or fewer.
 
-Both trees run the same live system in turn: a gateway and a controller of their own, with workers that return
-their input at once, and the store on disk. The same clients ask each gateway for queries of a stream and for
-requests of a service. Compared are CPU time of the gateway's process for each answer, and answers a second.
-Medians over rounds, with the quartiles' distance; `python -m bench.against` has the rest of a gateway.
+Without COMMIT the other tree is the last commit of this one, whose gateways count and write nothing: all else
+is the same. Both trees run one live system in turn: a gateway and a controller of their own, with workers
+that return their input at once, and the store on disk. The same clients ask each gateway for queries of a
+stream and for requests of a service. Compared are CPU time of the gateway's process for each answer, and
+answers a second: medians over rounds with the quartiles' distance, and the mean ratio of pairs with its 95 %
+interval. `python -m bench.against` has the rest of a gateway.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,17 +24,15 @@ import uvloop
 
 from bench.against import HERE, checked_out, said, spread, started_in
 from bench.load import cpu_s, load
+from edgewise.report.intervals import mean_interval
 from edgewise.runtime.http.messages import write_request
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
 
+# Names of the runtime are those that `bench.left_out` of the same tree has, wherever they stand there.
 STARTER = """
 import asyncio, json, shutil, signal, subprocess, sys, tempfile
 from pathlib import Path
-from bench.left_out import scenario
-from edgewise.runtime import http
-from edgewise.runtime.controller.plan import Emulation, prepare
-from edgewise.runtime.clients.reaching import ask
-from edgewise.model.parsing import parse_scenario
+from bench.left_out import Emulation, ask, http, parse_scenario, prepare, scenario
 folder, said = Path(tempfile.mkdtemp()) / "live", scenario().spec.model_dump(mode="json", exclude_none=True)
 for variant in said["catalog"]["variants"]:
     variant["capacity_qps"], variant["profile"]["fixed_s"] = 1e5, 1e-6  # there is room for the stream
@@ -60,45 +61,77 @@ nursery.wait(60)
 shutil.rmtree(folder.parent)
 """
 ASKED = {"a query of a stream": "detection", "a request of a service": "served"}
-CONNECTIONS, SECONDS = 8, 1.0
+CONNECTIONS = 8
+# What is added to files of a tree whose gateways keep no records.
+SILENT = {
+    "gateway/tally.py": """
+for name in ("opened", "query", "answered", "worked", "sent"):
+    setattr(StreamTally, name, lambda *_: None)
+StreamTally.changed = lambda *_: []
+""",
+    "store/records.py": """
+RecordTable.note_requests = RecordTable.note_outcomes = RecordTable.note_windows = lambda *_: None
+""",
+}
 
 
 def main() -> None:
     """Print what each costs in both trees."""
     parser = argparse.ArgumentParser(prog="python -m bench.keeping", description=__doc__)
-    parser.add_argument("commit", help="the other tree")
-    parser.add_argument("--rounds", type=int, default=10, help="in turn")
+    parser.add_argument("commit", nargs="?", help="the other tree; else this one's, without records")
+    parser.add_argument("--rounds", type=int, default=10, help="in turn, each tree first in every other one")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each tree in a round")
     chosen = parser.parse_args()
     with ExitStack() as stack:
-        trees = stack.enter_context(checked_out(chosen.commit)), HERE
+        trees = stack.enter_context(other_tree(chosen.commit)), HERE
         fronts = [stack.enter_context(started(tree)) for tree in trees]
         print(f"{'of':24} {'':>14} {'other':>16} {'this tree':>16}   more")
         for name, task in ASKED.items():
             for front in fronts:
-                measured(front, task)  # warm
-            pairs = [[measured(front, task) for front in fronts] for _ in range(chosen.rounds)]
+                measured(front, task, chosen.seconds)  # warm
+            pairs = [pair(fronts, task, chosen.seconds, turned=k % 2 == 1) for k in range(chosen.rounds)]
             for k, (what, scale) in enumerate((("CPU, µs", 1e6), ("answers/s", 1.0))):
-                print(line(name, what, scale, [[one[k] for one in pair] for pair in pairs]), flush=True)
+                print(line(name, what, scale, [[one[k] for one in both] for both in pairs]), flush=True)
+
+
+@contextmanager
+def other_tree(commit: str | None) -> Iterator[Path]:
+    """A commit, or the last one here without what keeps records."""
+    with checked_out(commit or "HEAD") as tree:
+        for file, more in ({} if commit else SILENT).items():
+            with (tree / "src" / "edgewise" / "runtime" / file).open("a", encoding="utf-8") as code:
+                code.write(more)
+        yield tree
+
+
+def pair(fronts: list[Any], task: str, seconds: float, turned: bool) -> list[tuple[float, float]]:
+    """Both gateways in turn, the second one first where it is `turned`."""
+    asked = [measured(front, task, seconds) for front in (fronts[::-1] if turned else fronts)]
+    return asked[::-1] if turned else asked
 
 
 def line(name: str, what: str, scale: float, pairs: list[list[float]]) -> str:
-    """Medians of both, and of the paired differences, with their quartiles' distance."""
-    more = [100.0 * (b / a - 1.0) for a, b in pairs]
+    """Medians of both with their quartiles' distance, and what the second has more, with its interval."""
+    more = [math.log(b / a) for a, b in pairs]
     shown = [
         f"{scale * statistics.median(each):9.1f} ± {scale * spread(list(each)):4.1f}"
         for each in zip(*pairs, strict=True)
     ]
-    return f"{name:24} {what:>14} {' '.join(shown)}   {statistics.median(more):+.1f} ± {spread(more):.1f} %"
+    found = mean_interval(more)
+    mean, *ends = (
+        math.nan if each is None else 100.0 * math.expm1(each) for each in (found.mean, found.low, found.high)
+    )
+    return f"{name:24} {what:>14} {' '.join(shown)}   {mean:+.1f} % [{ends[0]:+.1f} … {ends[1]:+.1f}]"
 
 
-def measured(front: list[Any], task: str) -> tuple[float, float]:
+def measured(front: list[Any], task: str, seconds: float) -> tuple[float, float]:
     """CPU seconds of the gateway for each answer, and answers a second."""
     pid, port, stream = front
     headers, body = encode_request(InferRequest({"x": np.ones((1, 8), np.float32)}))
     headers |= {"edgewise-stream": stream} if task == ASKED["a query of a stream"] else {}
     data = b"".join(write_request("POST", f"/v2/models/{task}/infer", "127.0.0.1", headers, body))
     before_s = cpu_s(pid)
-    qps, delays_s = uvloop.run(load(port, data, CONNECTIONS, SECONDS))
+    qps, delays_s = uvloop.run(load(port, data, CONNECTIONS, seconds))
     return (cpu_s(pid) - before_s) / len(delays_s), qps
 
 
