@@ -2,6 +2,7 @@
 
 import queue
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -46,8 +47,6 @@ class FakeClient:
 
     def __init__(self, *pods):
         self.news, self.asked, self.pods = queue.SimpleQueue(), [], pods
-        for each in pods:
-            self.news.put(("ADDED", each))
 
     def list(self, kind, **which):
         node = {"metadata": {"name": "n1"}, "spec": {}, "status": {
@@ -98,6 +97,7 @@ def test_a_pod_of_its_labels_is_a_workers_and_nobody_elses(seeing):
     third = worker("c")
     seen = taken.look(third, taken.start(third))
     assert (seen.url, seen.ready) == ("http://127.0.0.1:5", False)
+    wait_until(lambda: client.asked)
     assert client.asked[0]["labels"] == LABELS and client.asked[0]["namespace"] == "models"
 
 
@@ -138,6 +138,14 @@ def test_it_stays_where_it_is_unless_that_one_is_not_ready_and_another_is(seeing
     assert address(taken, process, handle) == "http://10.0.0.1:8080"  # the other one is somebody's
     client.news.put(("ADDED", pod("free", address="10.0.0.4", minute=3)))
     wait_until(lambda: address(taken, process, handle) == "http://10.0.0.4:8080")
+
+
+def test_a_controller_that_begins_leaves_each_server_where_it_was(seeing):
+    client, taken = seeing(pod("older", minute=0), pod("one", address="10.0.0.5", minute=1))
+    before = replace(worker(), address="http://10.0.0.5:8080")
+    seen = [taken.look(before, "taken/1")]
+    wait_until(lambda: seen.append(taken.look(before, "taken/1")) or seen[-1].ready)
+    assert {each.url for each in seen} == {before.address}
 
 
 def test_what_is_let_go_is_free_for_another_and_its_end_means_nothing_to_it(seeing):

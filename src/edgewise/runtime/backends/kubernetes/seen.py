@@ -92,7 +92,8 @@ class ObjectWatch(Generic[Row]):
         namespace: str | None = None,
     ) -> None:
         self.rows: dict[str, Row] = {}
-        self.version = 0  # of the last list; a watch from 0 begins with all that is there
+        self.version = 0  # of the last list
+        self.listed = False
         self._client, self._kind = client, kind
         self._which: dict[str, Any] = {"labels": dict(labels) or None, "namespace": namespace}
         self._row, self._changed, self._closed = row, changed, threading.Event()
@@ -122,12 +123,14 @@ class ObjectWatch(Generic[Row]):
     def _list(self) -> None:
         found = self._client.list(self._kind, **self._which)
         rows = {key(each.metadata.namespace, each.metadata.name): self._row(each) for each in found}
-        self.rows, self.version = rows, int(found.resourceVersion or 0)
+        self.rows, self.version, self.listed = rows, int(found.resourceVersion or 0), True
         self._changed()
 
     def _keep(self) -> None:
         while not self._closed.is_set():
             try:
+                if not self.listed:
+                    self._list()
                 for what, each in self._news():
                     self._note(what, each)
                     if self._closed.is_set():

@@ -26,7 +26,7 @@ class TakenPods(TakenServers):
     """Finds a pod for each process: of those with its labels one on a node of its cluster, best its own.
 
     Where a pod is not ready, and another one is that nobody has, that one is taken. Pods are watched from the
-    first look on, so there may be none yet at the first ones.
+    first look on; until they were seen, a server is where it was, maybe for a controller before this one.
 
     Args:
         client: of the API server, in the namespace of the system.
@@ -44,28 +44,33 @@ class TakenPods(TakenServers):
         served_by = process.settings["served_by"]
         if served_by["url"] is not None:
             return super().find(process)
-        name, node = process.name, process.settings["node"]
+        watch = self._watch(served_by)
+        if not watch.listed:
+            return Answering(process.url, False)
+        pod = self._pod(process, watch.rows)
+        return None if pod is None else Answering(url_of(pod.address, served_by["port"]), pod.ready)
+
+    def _pod(self, process: Process, rows: dict[str, ServerPod]) -> ServerPod | None:
+        """The pod of a process, of those that there are; it is nobody else's from now on."""
+        name, node, served_by = process.name, process.settings["node"], process.settings["served_by"]
         former, taken = self._pod_of.get(name), set(self._pod_of.values())
-        free = {
-            key: pod
-            for key, pod in self._watch(served_by).rows.items()
-            if pod.address and pod.node in served_by["nodes"] and (key == former or key not in taken)
-        }
-        key = min(
-            free,
-            key=lambda k: (not free[k].ready, k != former, free[k].node != node, free[k].made_s, k),
-            default=None,
-        )
+
+        def last(key: str) -> tuple[bool | float, ...]:
+            pod, was = rows[key], url_of(rows[key].address, served_by["port"]) == process.url
+            return not pod.ready, key != former, not was, pod.node != node, pod.made_s
+
+        free = [key for key in rows if key == former or key not in taken]
+        free = [key for key in free if rows[key].address and rows[key].node in served_by["nodes"]]
+        key = min(free, key=last, default=None)
         if key != former:
             self.forget(name)
         if key is None:
             return None
-        if key != former:
-            self._pod_of[name] = key
-            if free[key].node == node:
-                needs = process.settings["needs"]
-                self._held[key] = needs["cpu_cores"], needs["memory_bytes"]
-        return Answering(url_of(free[key].address, served_by["port"]), free[key].ready)
+        self._pod_of[name] = key
+        if rows[key].node == node:
+            needs = process.settings["needs"]
+            self._held[key] = needs["cpu_cores"], needs["memory_bytes"]
+        return rows[key]
 
     def forget(self, name: str) -> None:
         """See `TakenServers`."""
