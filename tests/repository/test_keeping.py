@@ -8,14 +8,21 @@ import pytest
 
 pytest.importorskip("uvloop", reason="the extra `live` is not installed")
 
-from bench import keeping
 from edgewise.runtime.gateway import tally
 from edgewise.runtime.store import records
 
-RUNTIME = Path(tally.__file__).parents[1]
+ROOT, RUNTIME = Path(__file__).resolve().parents[2], Path(tally.__file__).parents[1]
 
 
-def silent(module):
+@pytest.fixture
+def keeping(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    from bench import keeping
+
+    return keeping
+
+
+def silent(keeping, module):
     """A module as it is in the tree that keeps no records."""
     file = Path(module.__file__)
     text = file.read_text() + keeping.SILENT[str(file.relative_to(RUNTIME))]
@@ -24,8 +31,8 @@ def silent(module):
     return names
 
 
-def test_gateways_of_the_silent_tree_count_nothing():
-    counts = silent(tally)["StreamTally"](10.0)
+def test_gateways_of_the_silent_tree_count_nothing(keeping):
+    counts = silent(keeping, tally)["StreamTally"](10.0)
     counts.opened(1.0, "a", True)
     counts.query(1.0, "a", "ok")
     counts.answered(1.0, "a", "camera", 0.1)
@@ -37,13 +44,13 @@ def test_gateways_of_the_silent_tree_count_nothing():
     assert real.changed(100.0, "g", 5.0, "closest")
 
 
-def test_gateways_of_the_silent_tree_write_nothing():
-    table = silent(records)["RecordTable"](None)
+def test_gateways_of_the_silent_tree_write_nothing(keeping):
+    table = silent(keeping, records)["RecordTable"](None)
     for write in (table.note_requests, table.note_outcomes, table.note_windows):
         assert write([None]) is None  # there is no store
 
 
-def test_a_ratio_is_as_large_one_way_as_the_other():
+def test_a_ratio_is_as_large_one_way_as_the_other(keeping):
     """Twice and half are no difference: a busy machine lengthens now the one, now the other."""
     line = keeping.line("a query", "CPU, µs", 1e6, [[1.0, 2.0], [2.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
     mean, low, high = map(float, re.search(r"([+-]\S+) % \[(\S+) … (\S+)\]", line).groups())
