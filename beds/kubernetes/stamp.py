@@ -99,6 +99,13 @@ PARTS = {
             "src/edgewise/runtime/gateway/granting.py", "tests/open_inference_server.py",
         ),
     ),
+    "probes": Part(
+        ("test_edgewise_probes.py",),
+        (
+            "beds/kubernetes/tests/released.py", "charts/edgewise/templates/probes.yaml",
+            "src/edgewise/runtime/process/probing.py", "src/edgewise/runtime/watch/probe.py",
+        ),
+    ),
     "tutorial": Part(
         ("test_edgewise_tutorial.py",), ("docs/tutorials/kubernetes.md", *CHART, *POD),
     ),

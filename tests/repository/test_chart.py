@@ -78,6 +78,7 @@ def test_the_plain_manifests_are_what_the_chart_renders(rendered):
         (("policies.dispach=closest",), "dispach"),
         (("controllers=0",), "at '/controllers': minimum"),
         (("gatewayProcesses=0",), "at '/gatewayProcesses': minimum"),
+        (("probes.port=80",), "at '/probes/port': minimum"),
         (("tokn.existingSecret=a",), "additional properties 'tokn' not allowed"),
     ],
 )
@@ -104,6 +105,10 @@ VARIANTS = {
         "policies.dispatch=closest", "nodeSelector.zone=a", "tolerations[0].operator=Exists",
         "test.task=score", "imagePullSecrets[0].name=pull",
         "networkPolicies.clients[0].podSelector.matchLabels.app=camera",
+    ),
+    "with probes": (
+        "probes.create=true", "tolerations[0].operator=Exists", "imagePullSecrets[0].name=pull",
+        "probes.readers[0].podSelector.matchLabels.app=prometheus",
     ),
 }  # fmt: skip
 
@@ -160,17 +165,20 @@ def test_what_is_no_field_of_kubernetes_is_seen(objects, schemas):
     assert not fine and "graceSeconds" in said
 
 
+RUN = ("Deployment", "DaemonSet")
+
+
 def specs(objects):
     return [
-        each["spec"]["template"]["spec"] if each["kind"] == "Deployment" else each["spec"]
+        each["spec"]["template"]["spec"] if each["kind"] in RUN else each["spec"]
         for each in objects
-        if each["kind"] in ("Deployment", "Pod")
+        if each["kind"] in (*RUN, "Pod")
     ]
 
 
 def test_every_pod_keeps_to_pod_security_restricted(objects):
     found = specs(objects[1])
-    assert len(found) == 2
+    assert len(found) == 2 + any(each["kind"] == "DaemonSet" for each in objects[1])
     for spec in found:
         inside = [*spec.get("initContainers", ()), *spec["containers"]]
         context = spec["securityContext"]

@@ -45,6 +45,12 @@ app.kubernetes.io/component: gateway
 edgewise/owner: {{ include "edgewise.name" . }}
 {{- end }}
 
+{{- define "edgewise.probes" -}}
+app.kubernetes.io/name: edgewise
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: probe
+{{- end }}
+
 {{- define "edgewise.modelsPort" -}}
 9000
 {{- end }}

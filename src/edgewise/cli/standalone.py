@@ -205,7 +205,16 @@ def pod(
     task: Annotated[
         str | None, typer.Option(help="Of that query, or a service; the first by default.")
     ] = None,
+    probes: Annotated[
+        str | None,
+        typer.Option(
+            "--probe",
+            help="Instead: measure the ways to the other probes, which HOST:PORT stands for, and answer "
+            "at this port, until told to end.",
+        ),
+    ] = None,
     token_file: TokenFile = None,
+    anyone: Open = False,
 ) -> None:
     """Be what a pod's environment names, a worker or a task, until told to end; Kubernetes runs it."""
     if folder is not None:
@@ -218,6 +227,10 @@ def pod(
 
         found = answer_of(gateway, http.one_token(client_token(token_file)), task)
         return out.print(f"{found.task}: answered, {found.size_bytes} bytes", highlight=False)
+    if probes is not None:
+        from edgewise.runtime.process.probing import be_probe
+
+        return be_probe(probes, client_token(token_file), anyone)
     from edgewise.runtime.process.pod import main
 
     return main()

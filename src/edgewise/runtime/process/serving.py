@@ -19,6 +19,7 @@ from edgewise.runtime import http
 from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.siblings import Siblings
+from edgewise.runtime.watch.probe import Probe
 from edgewise.runtime.watch.starving import Lag
 from edgewise.runtime.worker.pieces import PieceWorker
 from edgewise.runtime.worker.worker import LiveWorker
@@ -182,6 +183,17 @@ async def run_gateway(
     if gateway.granting is not None:
         gateway.granting.close()
     gateway.tracing.close()
+
+
+async def run_probe(probe: Probe, where: Listen) -> None:
+    """Measure and say what was measured, until the process is told to end."""
+    listening = await listen(probe.handle, where)
+    _tell(listening)
+    measuring = asyncio.create_task(probe.keep())
+    await _until_told(measuring)
+    measuring.cancel()
+    await listening.close(0.0)
+    probe.close()
 
 
 async def run_trial(gateway: Gateway, where: Listen) -> None:
