@@ -4,8 +4,9 @@ Without COMMIT the other tree is the last commit of this one, whose gateways cou
 is the same. Both trees run one live system in turn: a gateway and a controller of their own, with workers
 that return their input at once, and the store on disk. The same clients ask each gateway for queries of a
 stream and for requests of a service. Compared are CPU time of the gateway's process for each answer, and
-answers a second: medians over rounds with the quartiles' distance, and the mean ratio of pairs with its 95 %
-interval. `python -m bench.against` has the rest of a gateway.
+answers a second: medians over rounds with the quartiles' distance, the mean ratio of pairs with its 95 %
+interval, and the best round of each, which other software disturbed least. `python -m bench.against` has the
+rest of a gateway.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -85,13 +86,14 @@ def main() -> None:
     with ExitStack() as stack:
         trees = stack.enter_context(other_tree(chosen.commit)), HERE
         fronts = [stack.enter_context(started(tree)) for tree in trees]
-        print(f"{'of':24} {'':>14} {'other':>16} {'this tree':>16}   more")
+        print(f"{'of':24} {'':>10} {'other':>18} {'this tree':>18}   more, in pairs; of the best rounds")
         for name, task in ASKED.items():
             for front in fronts:
                 measured(front, task, chosen.seconds)  # warm
             pairs = [pair(fronts, task, chosen.seconds, turned=k % 2 == 1) for k in range(chosen.rounds)]
             for k, (what, scale) in enumerate((("CPU, µs", 1e6), ("answers/s", 1.0))):
-                print(line(name, what, scale, [[one[k] for one in both] for both in pairs]), flush=True)
+                found = [[one[k] for one in both] for both in pairs]
+                print(line(name, what, scale, found, best=max if k else min), flush=True)
 
 
 @contextmanager
@@ -110,8 +112,10 @@ def pair(fronts: list[Any], task: str, seconds: float, turned: bool) -> list[tup
     return asked[::-1] if turned else asked
 
 
-def line(name: str, what: str, scale: float, pairs: list[list[float]]) -> str:
-    """Medians of both with their quartiles' distance, and what the second has more, with its interval."""
+def line(
+    name: str, what: str, scale: float, pairs: list[list[float]], best: Callable[[Iterable[float]], float]
+) -> str:
+    """Medians of both with their quartiles' distance, what the second has more, and the best of each."""
     more = [math.log(b / a) for a, b in pairs]
     shown = [
         f"{scale * statistics.median(each):9.1f} ± {scale * spread(list(each)):4.1f}"
@@ -121,7 +125,11 @@ def line(name: str, what: str, scale: float, pairs: list[list[float]]) -> str:
     mean, *ends = (
         math.nan if each is None else 100.0 * math.expm1(each) for each in (found.mean, found.low, found.high)
     )
-    return f"{name:24} {what:>14} {' '.join(shown)}   {mean:+.1f} % [{ends[0]:+.1f} … {ends[1]:+.1f}]"
+    other, this = (best(each) for each in zip(*pairs, strict=True))
+    return (
+        f"{name:24} {what:>10} {' '.join(shown)}   {mean:+.1f} % [{ends[0]:+.1f} … {ends[1]:+.1f}];"
+        f" {scale * other:.1f}, {scale * this:.1f}: {100.0 * (this / other - 1.0):+.1f} %"
+    )
 
 
 def measured(front: list[Any], task: str, seconds: float) -> tuple[float, float]:
