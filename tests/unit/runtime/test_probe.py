@@ -10,6 +10,7 @@ from edgewise.errors import RunError, ScenarioError
 from edgewise.runtime import http
 from edgewise.runtime.process.probing import be_probe
 from edgewise.runtime.watch.probe import MOST_BYTES, RATES_EVERY, MachineUse, NodeUse, Probe, found_at
+from waiting import pace
 
 SLOW_S = 0.05
 USE = NodeUse(1.5, 2e9)
@@ -39,7 +40,7 @@ class Nodes:
 
     def slowly(self, handle):
         async def answer(request):
-            await asyncio.sleep(SLOW_S)
+            await pace(SLOW_S)
             return await handle(request)
 
         return answer
