@@ -82,7 +82,21 @@ PARTS = {
             "beds/kubernetes/tests/test_edgewise_jobs.py", *CHART, *POD,
         ),
     ),
-    # What a pod is, others try.
+    "orchestrate": Part(
+        ("test_edgewise_orchestrate.py",),
+        (
+            *POD, "beds/kubernetes/tests/test_edgewise_up.py", "src/edgewise/runtime/controller/replicas.py",
+            "src/edgewise/runtime/controller/planned_replicas.py",
+        ),
+    ),
+    # What a pod is, others try; these two are about what is watched, and about Jobs.
+    "scale": Part(
+        ("test_edgewise_scale.py",),
+        (
+            SIMULATED, "beds/kubernetes/tests/test_edgewise_up.py",
+            *(f"src/edgewise/runtime/backends/kubernetes/{name}.py" for name in ("nodes", "seen", "system")),
+        ),
+    ),
     "kueue": Part(
         ("test_edgewise_kueue.py",),
         (

@@ -47,7 +47,7 @@ def test_every_test_is_of_one_part_and_every_source_of_some():
         ),
         ("charts/edgewise/templates/tests/answer.yaml", ["chart", "faults", "tutorial"]),
         ("beds/kubernetes/commands.py", ["commands"]),
-        ("beds/kubernetes/kwok.py", ["cluster", "commands"]),
+        ("beds/kubernetes/kwok.py", ["cluster", "commands", "scale"]),
         ("beds/conftest.py", list(stamp.PARTS)),
         ("beds/kubernetes/images.py", list(stamp.PARTS)),
         ("beds/go.py", list(stamp.PARTS)),
