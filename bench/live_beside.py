@@ -54,6 +54,7 @@ from edgewise.runtime.controller.plan import Emulation, deciding, prepare
 from edgewise.runtime.store import DATABASE, Store
 from edgewise.runtime.testbeds.spaces import Spaces
 from edgewise.runtime.watch.starving import look
+from edgewise_studies.papers.queues import mmc_wait
 
 PATIENCE_S = 240.0  # for all processes to answer; the first one compiles
 BUSY = 0.05  # share of the time in which processes could run and waited to
@@ -123,6 +124,7 @@ def one(scenario: Scenario, seed: int, apart: bool) -> dict[str, Any]:
         "scenario": edition(scenario), "seed": seed, "policies": who, "waited": brought.waited,
         "on": "namespaces" if apart else "local",
         "busy": brought.waited > BUSY, "machine": brought.busy, "cores": taken.cores,
+        "processors": processors(),
         "live": found, "simulated": figures(simulated),
     }  # fmt: skip
 
@@ -130,6 +132,19 @@ def one(scenario: Scenario, seed: int, apart: bool) -> dict[str, Any]:
 def simulated_with(scenario: Scenario, who: Mapping[str, str], seed: int) -> Result:
     """The same without the live system; a controller has a policy for jobs, too, which may come to any."""
     return api.simulate(scenario, {d: who[d] for d in who if about_of(scenario, d) in scenario.holds}, [seed])
+
+
+def processors() -> int:
+    """How many of them this process, and all that it starts, may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def least_waited(cores: float, count: int) -> float:
+    """Share of the time that waits if so many cores of work come one by one, at random (M/M/c); 1 at most."""
+    if cores >= count:
+        return 1.0
+    wait = mmc_wait(cores / count, count)
+    return wait / (1.0 + wait)
 
 
 @contextmanager
@@ -343,6 +358,7 @@ def write_page(folder: Path, less: Path | None = None) -> None:
         "scenario says. A live job ends up to 3 s before the time that it says, for who takes longer is "
         "ended.",
         "",
+        *_whether_quiet(rows),
         *([f"The constant is the mean difference of {len(others)} runs with other seeds."] if others else []),
         "",
         *concluded(rows, others),
@@ -359,6 +375,22 @@ def write_page(folder: Path, less: Path | None = None) -> None:
             + ".",
         ]
     (folder / "index.md").write_text("\n".join(lines) + "\n")
+
+
+def _whether_quiet(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Whether a run could have been quiet on so many processors."""
+    taken = [sum(ran for ran, _ in row["cores"].values()) for row in rows if "processors" in row]
+    if not taken:
+        return []
+    count, cores = rows[-1]["processors"], float(np.mean(taken))
+    needed = next(n for n in range(1, 1000) if least_waited(cores, n) <= BUSY)
+    return [
+        f"Processes took {cores:.2f} of {count} processors in the mean. Had they come one by one and at "
+        f"random, they would have waited for {100 * least_waited(cores, count):.0f} % (M/M/c); they come "
+        "together, as when a gateway asks all workers at the end of a period. By this a run is quiet on "
+        f"{needed} processors at the least.",
+        "",
+    ]
 
 
 def _run_by_run(rows: Sequence[Mapping[str, Any]]) -> list[str]:

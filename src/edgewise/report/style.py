@@ -74,7 +74,8 @@ def legend_below(axes: Axes, columns: int) -> None:
 def png(figure: Figure, target: Any) -> None:
     """Write a figure as PNG to a path or binary file; no version or time goes into it."""
     figure.set_dpi(_DPI)  # `figure.savefig` would lay it out and draw it twice
-    FigureCanvasAgg(figure).print_png(target, metadata={"Software": None})
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.print_png(target, metadata={"Software": None})
 
 
 def as_png(figure: Figure) -> bytes:
