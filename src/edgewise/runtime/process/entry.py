@@ -254,12 +254,12 @@ class Following:
         if (adopted := self.store.adopted()) != self._adopted:
             self._adopted = adopted
             self.gateway.streams.restore()
-        gateways = [running.process for running in self.store.processes("gateway")]
         if self._siblings is not None:
-            self._siblings.follow(gateways)
-        if self.gateway.granting is not None:
+            self._siblings.follow(running.process for running in self.store.processes("gateway"))
+        if self.gateway.granting is not None and self.gateway.granted_by:
             self.gateway.granting.follow(
-                gateways, lambda process: client_to(process, self.store, self._token())
+                (running.process for running in self.store.processes("gateway")),
+                lambda process: client_to(process, self.store, self._token()),
             )
         names, elsewhere = self.gateway.session.world.worker_names, self.gateway.book.moves()
         for running in self.store.processes("worker"):
