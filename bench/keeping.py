@@ -5,8 +5,8 @@ is the same. Both trees run one live system in turn: a gateway and a controller 
 that return their input at once, and the store on disk. The same clients ask each gateway for queries of a
 stream and for requests of a service. Compared are CPU time of the gateway's process for each answer, and
 answers a second: medians over rounds with the quartiles' distance, the mean ratio of pairs with its 95 %
-interval, and the best round of each, which other software disturbed least. `python -m bench.against` has the
-rest of a gateway.
+interval, and the mean of the best tenth of the rounds of each, which other software disturbed least.
+`python -m bench.against` has the rest of a gateway.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -86,14 +86,14 @@ def main() -> None:
     with ExitStack() as stack:
         trees = stack.enter_context(other_tree(chosen.commit)), HERE
         fronts = [stack.enter_context(started(tree)) for tree in trees]
-        print(f"{'of':24} {'':>10} {'other':>18} {'this tree':>18}   more, in pairs; of the best rounds")
+        print(f"{'of':24} {'':>10} {'other':>18} {'this tree':>18}   more, in pairs; of the best tenth")
         for name, task in ASKED.items():
             for front in fronts:
                 measured(front, task, chosen.seconds)  # warm
             pairs = [pair(fronts, task, chosen.seconds, turned=k % 2 == 1) for k in range(chosen.rounds)]
             for k, (what, scale) in enumerate((("CPU, µs", 1e6), ("answers/s", 1.0))):
                 found = [[one[k] for one in both] for both in pairs]
-                print(line(name, what, scale, found, best=max if k else min), flush=True)
+                print(line(name, what, scale, found, most_is_best=k == 1), flush=True)
 
 
 @contextmanager
@@ -112,10 +112,8 @@ def pair(fronts: list[Any], task: str, seconds: float, turned: bool) -> list[tup
     return asked[::-1] if turned else asked
 
 
-def line(
-    name: str, what: str, scale: float, pairs: list[list[float]], best: Callable[[Iterable[float]], float]
-) -> str:
-    """Medians of both with their quartiles' distance, what the second has more, and the best of each."""
+def line(name: str, what: str, scale: float, pairs: list[list[float]], most_is_best: bool) -> str:
+    """Medians of both with their quartiles' distance, what the second has more, and the best tenth of each."""
     more = [math.log(b / a) for a, b in pairs]
     shown = [
         f"{scale * statistics.median(each):9.1f} ± {scale * spread(list(each)):4.1f}"
@@ -125,11 +123,17 @@ def line(
     mean, *ends = (
         math.nan if each is None else 100.0 * math.expm1(each) for each in (found.mean, found.low, found.high)
     )
-    other, this = (best(each) for each in zip(*pairs, strict=True))
+    other, this = (best_tenth(each, most_is_best) for each in zip(*pairs, strict=True))
     return (
         f"{name:24} {what:>10} {' '.join(shown)}   {mean:+.1f} % [{ends[0]:+.1f} … {ends[1]:+.1f}];"
         f" {scale * other:.1f}, {scale * this:.1f}: {100.0 * (this / other - 1.0):+.1f} %"
     )
+
+
+def best_tenth(values: Iterable[float], most_is_best: bool) -> float:
+    """Mean of the best tenth of values, of one at least."""
+    ordered = sorted(values, reverse=most_is_best)
+    return statistics.mean(ordered[: math.ceil(len(ordered) / 10)])
 
 
 def measured(front: list[Any], task: str, seconds: float) -> tuple[float, float]:

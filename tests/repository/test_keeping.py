@@ -52,9 +52,16 @@ def test_gateways_of_the_silent_tree_write_nothing(keeping):
 
 def test_a_ratio_is_as_large_one_way_as_the_other(keeping):
     """Twice and half are no difference: a busy machine lengthens now the one, now the other."""
-    line = keeping.line("a query", "CPU, µs", 1e6, [[1.0, 2.0], [2.0, 1.0], [1.0, 1.0], [1.0, 1.0]], min)
+    line = keeping.line(
+        "a query", "CPU, µs", 1e6, [[1.0, 2.0], [2.0, 1.0], [1.0, 1.0], [1.0, 1.0]], most_is_best=False
+    )
     mean, low, high = map(float, re.search(r"([+-]\S+) % \[(\S+) … (\S+)\]", line).groups())
     assert mean == 0.0 and low < 0.0 < high
     half = math.log(2.0) * math.sqrt(2.0 / 3.0) / 2.0 * 3.1824463
     assert line.endswith("; 1000000.0, 1000000.0: +0.0 %")
     assert high == pytest.approx(100.0 * math.expm1(half), abs=0.1)
+
+
+def test_the_best_tenth_is_the_best_one_of_a_few_and_a_mean_of_many(keeping):
+    assert keeping.best_tenth([3.0, 1.0, 2.0], most_is_best=False) == 1.0
+    assert keeping.best_tenth(range(20), most_is_best=True) == 18.5
