@@ -113,7 +113,7 @@ def pair(fronts: list[Any], task: str, seconds: float, turned: bool) -> list[tup
 
 
 def line(name: str, what: str, scale: float, pairs: list[list[float]], most_is_best: bool) -> str:
-    """Medians of both with their quartiles' distance, what the second has more, and the best tenth of each."""
+    """Medians of both and their quartiles' distance, what the second has more, and the best tenth of each."""
     more = [math.log(b / a) for a, b in pairs]
     shown = [
         f"{scale * statistics.median(each):9.1f} ± {scale * spread(list(each)):4.1f}"
