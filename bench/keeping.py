@@ -7,6 +7,9 @@ stream and for requests of a service. Compared are CPU time of the gateway's pro
 answers a second: medians over rounds with the quartiles' distance, the mean ratio of pairs with its 95 %
 interval, and the mean of the best tenth of the rounds of each, which other software disturbed least.
 `python -m bench.against` has the rest of a gateway.
+
+With --alone no system runs: what counts and writes is timed by itself, the least of many turns, which other
+software hardly disturbs.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,8 +31,11 @@ import uvloop
 from bench.against import HERE, checked_out, said, spread, started_in
 from bench.load import cpu_s, load
 from edgewise.report.intervals import mean_interval
+from edgewise.runtime.gateway.tally import StreamTally
 from edgewise.runtime.http.messages import write_request
 from edgewise.runtime.protocol.messages import InferRequest, encode_request
+from edgewise.runtime.store.records import Request
+from edgewise.runtime.store.steady import SteadyStore
 
 # Names of the runtime are those that `bench.left_out` of the same tree has, wherever they stand there.
 STARTER = """
@@ -82,7 +90,10 @@ def main() -> None:
     parser.add_argument("commit", nargs="?", help="the other tree; else this one's, without records")
     parser.add_argument("--rounds", type=int, default=10, help="in turn, each tree first in every other one")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each tree in a round")
+    parser.add_argument("--alone", action="store_true", help="only what counts and writes, without a system")
     chosen = parser.parse_args()
+    if chosen.alone:
+        return print("\n".join(f"{what:40} {1e6 * each_s:6.2f} µs" for what, each_s in alone().items()))
     with ExitStack() as stack:
         trees = stack.enter_context(other_tree(chosen.commit)), HERE
         fronts = [stack.enter_context(started(tree)) for tree in trees]
@@ -94,6 +105,45 @@ def main() -> None:
             for k, (what, scale) in enumerate((("CPU, µs", 1e6), ("answers/s", 1.0))):
                 found = [[one[k] for one in both] for both in pairs]
                 print(line(name, what, scale, found, most_is_best=k == 1), flush=True)
+
+
+def alone() -> dict[str, float]:
+    """CPU seconds of what records add to a gateway, by what it is."""
+    tally, rows = StreamTally(10.0), [Request(1e9, "here", "a", 1.0, 100.0, "near", 1e9, "in_time")] * 350
+
+    def counted() -> None:
+        for _ in range(500):
+            tally.query(1.0, "a", "ok")
+            tally.answered(1.0, "a", "camera", 0.01)
+            tally.sent(1.0, "here", "near", 100, 100)
+
+    def windows() -> None:
+        tally.query(1.0, "a", "ok")
+        store.records.note_windows(tally.changed(1e9, "gateway-0", 5.0, "closest"))
+        tally.written()
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = SteadyStore(Path(folder) / "live" / "state.sqlite")
+        found = {
+            "a query, counted": least_s(counted) / 500,
+            "a request, written with 349 others": least_s(lambda: store.records.note_requests(rows)) / 350,
+            "windows, written four times a second": least_s(windows),
+            "what became of a stream, written then": least_s(
+                lambda: store.records.note_outcomes({1: {"ok": 1, "worker": "w"}})
+            ),
+        }
+        store.close()
+    return found
+
+
+def least_s(does: Callable[[], None], turns: int = 200) -> float:
+    """CPU seconds of the quickest turn."""
+    found = []
+    for _ in range(turns):
+        began_s = time.process_time()
+        does()
+        found.append(time.process_time() - began_s)
+    return min(found)
 
 
 @contextmanager

@@ -65,3 +65,9 @@ def test_a_ratio_is_as_large_one_way_as_the_other(keeping):
 def test_the_best_tenth_is_the_best_one_of_a_few_and_a_mean_of_many(keeping):
     assert keeping.best_tenth([3.0, 1.0, 2.0], most_is_best=False) == 1.0
     assert keeping.best_tenth(range(20), most_is_best=True) == 18.5
+
+
+def test_what_counts_and_writes_is_timed_by_itself(keeping, monkeypatch):
+    """One turn of each; how long it takes is not judged."""
+    monkeypatch.setattr(keeping, "least_s", lambda does: does() or 1.0)
+    assert list(keeping.alone().values()) == [1 / 500, 1 / 350, 1.0, 1.0]
