@@ -10,7 +10,7 @@ import pytest
 
 from beds.go import built
 from beds.kubernetes import Cluster
-from beds.kubernetes.build import run
+from beds.kubernetes.build import VERSION, run
 from beds.kubernetes.images import PYTHON, Image
 from beds.kubernetes.tests.released import CHART, SPACE, image, space  # noqa: F401
 from beds.processes import BedError
@@ -31,7 +31,7 @@ def probes(cluster: Cluster, image: Image, space: None) -> Iterator[None]:  # no
     cluster.link("n1", "n2", RATE_BPS, DELAY_S)
     program = built("helm.sh/helm/v3", "v3.22.0", "cmd/helm")
     given = f"image={image.name},pullPolicy=Never,scenario=x,token.existingSecret=clients,probes.create=true"
-    only = ["--show-only", "templates/probes.yaml", "--set", given]
+    only = ["--show-only", "templates/probes.yaml", "--kube-version", VERSION, "--set", given]
     manifests = run([str(program), "template", "edgewise", str(CHART), "-n", SPACE, *only])
     cluster.kubectl("apply", "-n", SPACE, "-f", "-", stdin=manifests)
     yield
