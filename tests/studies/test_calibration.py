@@ -288,3 +288,20 @@ def test_a_training_is_read_beside_the_best_of_the_policies_alone(tmp_path):
     ((where, found),) = learned.read(tmp_path / "learned.csv").items()
     assert where == (3, "edge") and (found.best, found.success) == ("a", pytest.approx(0.6))
     assert found.gains == (pytest.approx(0.1),)
+    assert found.interval() is None
+
+
+def test_trainings_have_an_interval_and_the_page_says_in_how_many_worlds_it_is_surely_below():
+    surely, unsure = (
+        learned.Learned("a", 0.9, (-0.02, -0.03, -0.025)),
+        learned.Learned("b", 0.8, (-0.02, 0.01)),
+    )
+    low, high = surely.interval()
+    assert (low, high) == (pytest.approx(-0.03742, abs=1e-5), pytest.approx(-0.01258, abs=1e-5))
+    said = page.trained({(0, "edge"): surely, (1, "burst"): unsure})
+    assert (
+        "**1 of 5 trainings are above the best of the seven, by 1.00 points at most; the mean is -1.50 ["
+        in said
+    )
+    assert "surely below in 1 of 2 worlds and settings, surely above in 0" in said
+    assert "-2.50 [-3.74, -1.26]" in said

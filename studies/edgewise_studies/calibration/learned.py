@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.stats import t as student
 
 from edgewise import policies
 from edgewise.policies.dispatch.meta import PAPER
@@ -42,6 +43,19 @@ class Learned(NamedTuple):
     best: str
     success: float
     gains: tuple[float, ...]
+
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of the mean gain over trainings; None of a single one."""
+        return interval_of(self.gains)
+
+
+def interval_of(values: Sequence[float]) -> tuple[float, float] | None:
+    """95 % interval of a mean by Student's t; None of a single value."""
+    n = len(values)
+    if n < 2:
+        return None
+    mean, wide = float(np.mean(values)), float(student.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5)
+    return mean - wide, mean + wide
 
 
 def explore(folder: Path, work: Path, worlds: Sequence[int], until: float) -> int:
