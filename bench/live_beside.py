@@ -30,10 +30,8 @@ import argparse
 import json
 import os
 import tempfile
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +39,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from bench.left_out import nursing
+from bench.taken import Taken
 from edgewise import api
 from edgewise.cli.verbs import parse_seeds, parsed
 from edgewise.config import edition, load_scenario
@@ -51,9 +50,7 @@ from edgewise.run.live import live_run
 from edgewise.run.result import Result
 from edgewise.runtime.clients.all_work import bring
 from edgewise.runtime.controller.plan import Emulation, deciding, prepare
-from edgewise.runtime.store import DATABASE, Store
 from edgewise.runtime.testbeds.spaces import Spaces
-from edgewise.runtime.watch.starving import look
 from edgewise_studies.papers.queues import mmc_wait
 
 PATIENCE_S = 240.0  # for all processes to answer; the first one compiles
@@ -123,7 +120,7 @@ def one(scenario: Scenario, seed: int, apart: bool) -> dict[str, Any]:
     return {
         "scenario": edition(scenario), "seed": seed, "policies": who, "waited": brought.waited,
         "on": "namespaces" if apart else "local",
-        "busy": brought.waited > BUSY, "machine": brought.busy, "cores": taken.cores,
+        "busy": brought.waited > BUSY, "machine": brought.busy, "cores": taken.cores, "others": taken.others,
         "processors": processors(),
         "live": found, "simulated": figures(simulated),
     }  # fmt: skip
@@ -157,73 +154,6 @@ def up(folder: Path, scenario: Scenario, seed: int, apart: bool) -> Iterator[Pat
     finally:
         if apart:
             Spaces(folder).remove()
-
-
-class Taken:
-    """What processes take of processors while this is entered, by kind, and how long they wait for them.
-
-    Args:
-        state: folder of the system, whose nursery is a child of this process.
-    Attributes:
-        cores: by kind, [cores that it took, cores that it waited for] in the mean.
-    """
-
-    def __init__(self, state: Path) -> None:
-        self._state, self._over, self.cores = state, threading.Event(), dict[str, list[float]]()
-        self._looking = threading.Thread(target=self._look, daemon=True)
-        self._first: dict[int, tuple[float, float]] = {}
-        self._last: dict[int, tuple[str, float, float]] = {}
-
-    def __enter__(self) -> Taken:
-        self._first = {number: used for number, (_, *used) in self._seen().items()}  # type: ignore[misc]
-        self._began_s = time.monotonic()
-        self._looking.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._looking.join()
-        took_s = time.monotonic() - self._began_s
-        for number, (kind, ran_s, waited_s) in self._last.items():
-            ran_before_s, waited_before_s = self._first.get(number, (0.0, 0.0))
-            of = self.cores.setdefault(kind, [0.0, 0.0])
-            of[0] += (ran_s - ran_before_s) / took_s
-            of[1] += (waited_s - waited_before_s) / took_s
-
-    def _look(self) -> None:
-        while not self._over.wait(1.0):  # who ends in between has what it took until then
-            self._last |= self._seen()
-
-    def _seen(self) -> dict[int, tuple[str, float, float]]:
-        """Kind, seconds on a processor and seconds without one, of all that descends from this process."""
-        store = Store(self._state / DATABASE)
-        kinds = {int(r.handle.split(":")[0]): r.process.kind for r in store.processes() if r.handle}
-        kinds[int(str(store.get("controller_handle")).split(":")[0])] = "controller"
-        store.close()
-        mine, found = {os.getpid()}, {os.getpid(): "clients"}
-        parents = {number: parent for number, parent in _parents()}
-        while fresh := {n for n, parent in parents.items() if parent in mine} - mine:
-            mine |= fresh
-        for number in mine - {os.getpid()}:
-            found[number] = kinds.get(number) or _program(number)
-        return {
-            n: (kind, used.ran_s, used.waited_s) for n, kind in found.items() if (used := look([n])).ran_s
-        }
-
-
-def _parents() -> Iterator[tuple[int, int]]:
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            yield int(file.parent.name), int(file.read_text().rpartition(")")[2].split()[1])
-
-
-def _program(number: int) -> str:
-    with suppress(OSError):
-        command = Path(f"/proc/{number}/cmdline").read_bytes().decode(errors="replace")
-        for word, kind in (("pipelines.task", "task"), ("nursery", "nursery"), ("-S", "job")):
-            if word in command:
-                return kind
-    return "other"
 
 
 def figures(result: Result) -> Figures:
