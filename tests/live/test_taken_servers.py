@@ -249,3 +249,48 @@ def test_a_change_gives_a_worker_to_somebody_else_and_back(tmp_path):
 
     with running(tmp_path, small_scenario(2)) as system:
         asyncio.run(uses(system))
+
+
+def test_processes_that_share_ports_do_not_book_it_twice_and_one_that_was_killed_hears_what_it_had_granted(
+    tmp_path,
+):
+    """Two gateways of two processes each; the first of all grants 200 queries/s."""
+    port = free_port()
+    told = small_scenario(2, gateways_sites=2).spec.model_dump(mode="json", exclude_none=True)
+    told["workers"] = [
+        told["workers"][1] | {"served_by": {"url": f"http://127.0.0.1:{port}", "model": "theirs"}}
+    ]
+
+    async def uses(system):
+        await serves(system)
+        fronts = [http.Client.of_url(system.of(f"gateway-{k}").process.front.url) for k in (0, 1)]
+        for name in ("gateway-0", "gateway-0.1", "gateway-1", "gateway-1.1"):
+            await system.reaches_all(system.of(name).process)
+        opened = [await open_stream(fronts[k % 2], rate_qps=60) for k in range(10)]
+        assert sorted(status for status, _ in opened) == 3 * [201] + 7 * [409]
+        kept = [(k, answer["stream"]) for k, (status, answer) in enumerate(opened) if status == 201]
+        await system.kill("gateway-0")
+        await system.reaches_all(system.of("gateway-0").process)
+        grants = http.Client.of_url(system.of("gateway-0").process.url, system.store.secret("operator"))
+        path = "/v1/admin/reservations/echo-cpu@far-node"
+
+        async def all_known():
+            found = json.loads((await grants.request("GET", path)).body)["gateways"]
+            return {int(each) for loads in found.values() for each in loads} == {each for _, each in kept}
+
+        await becomes(all_known)
+        assert [(await open_stream(front, rate_qps=60))[0] for front in fronts] == [409, 409]
+        for k, stream in kept:
+            assert (await infer(fronts[k % 2], stream)).status == 200
+        for client in (*fronts, grants):
+            client.close()
+
+    with theirs(port):
+        system = System(
+            tmp_path, parse_scenario(told, "small"), emulation=Emulation(on=False), gateway_processes=2
+        )
+        try:
+            system.start()
+            asyncio.run(uses(system))
+        finally:
+            system.stop()
