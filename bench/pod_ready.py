@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 from lightkube import codecs
-from lightkube.resources.apps_v1 import Deployment
 
 from beds.kubernetes import Cluster, images
 from beds.kubernetes.images import PYTHON
@@ -141,9 +140,8 @@ def _ready_s(
             raise TimeoutError(cluster.kubectl("describe", "pods", "-n", SPACE)[-3000:])
         time.sleep(0.01)
     took_s = time.monotonic() - began_s
-    backend.stop(handle)
-    cluster.wait(lambda: not cluster.list("pod", "-n", SPACE), 60, "its end")
-    assert cluster.find(Deployment.__name__.lower(), handle, SPACE) is None
+    backend.stop(handle, force=True)
+    cluster.wait(lambda: not cluster.list("pod,replicaset,deployment", "-n", SPACE), 60, "its end")
     return took_s
 
 
