@@ -126,7 +126,8 @@ def one(
             began_s = brought[method].began_s
             live = live_run(states[method], between_s=(began_s, began_s + seconds + LATER_S))
             found.append({
-                "seed": seed, "seconds": seconds, "method": method, "policies": policies,
+                "seed": seed, "seconds": seconds, "method": method,
+                "policies": {decision: Path(name).name for decision, name in policies.items()},
                 "waited": brought[method].waited, "live": figures(live) | counted[method].figures(),
                 "clients": brought[method].figures["services"],
                 "simulated": figures(api.simulate(scenario, policies, [seed])),
