@@ -75,7 +75,7 @@ def test_the_wheel_is_small_and_holds_what_is_used_after_installing(wheel):
     assert {"data/policies/defer/osdec.onnx.xz", "data/scenarios/tiny.yaml", "cli/__init__.py"} <= files
     evidence = {path.name for path in (ROOT / "docs/results/osdec/training").iterdir()}
     assert not [name for name in files if "studies" in name or "reproduce" in name]
-    assert len(evidence) == 148 and evidence.isdisjoint(Path(name).name for name in files)
+    assert len(evidence) > 100 and evidence.isdisjoint(Path(name).name for name in files)
 
 
 def test_wheels_measure_quickly_with_the_policies_that_ship(wheels, tmp_path):
