@@ -8,6 +8,7 @@ that code, and all is optimised once, at the top of the chain.
 
 from typing import Any
 
+from llvmlite.binding import ffi
 from numba.core import codegen, environment
 from numba.core.registry import cpu_target
 
@@ -81,3 +82,6 @@ def use() -> None:
     """From now on, for all that numba compiles in this process."""
     made: Any = cpu_target.target_context.codegen()
     made.__class__ = LazyCodegen
+    # numba has each of some 50,000 calls of LLVM timed, once more for each kernel that waits for another one.
+    calls: Any = ffi.lib
+    calls._lock._cblist.clear()

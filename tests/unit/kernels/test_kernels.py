@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgewise import policies
-from edgewise.kernels.compiled import GENERIC, Processor, kernel_hash
+from edgewise.kernels.compiled import GENERIC, JIT, Processor, kernel, kernel_hash
 
 KERNEL = """
 from edgewise.kernels.compiled import kernel
@@ -321,3 +321,16 @@ print("done")
 def test_nothing_is_compiled_after_a_policy_was_rehearsed(folder):
     """A refusal's reason once was: a gateway whose kernels were new stood still for a tenth of a second."""
     assert call(folder, REHEARSED, EDGEWISE_CACHE=str(folder / "own")) == ["done"]
+
+
+@pytest.mark.skipif(not JIT, reason="kernels are not compiled")
+def test_nobody_is_told_of_each_call_of_the_compiler():
+    from numba.core.event import install_recorder
+
+    @kernel(cache=False)
+    def twice(x):
+        return 2 * x
+
+    with install_recorder("numba:compile") as compiles, install_recorder("numba:llvm_lock") as calls:
+        assert twice(3) == 6
+    assert len(compiles.buffer) >= 2 and not calls.buffer
