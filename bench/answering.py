@@ -19,6 +19,7 @@ from typing import Any
 import uvloop
 
 from bench.load import query
+from bench.measure import least_s
 from edgewise.runtime import http
 from edgewise.runtime.controller.models import write_stand_in
 from edgewise.runtime.http.connection import ClientConnection, OfServer
@@ -63,7 +64,7 @@ async def _parts(binary: bool, repeats: int) -> list[dict[str, Any]]:
         "writing the tensors": lambda: encode_response(outputs, binary),
     }
     alone_s = await _answered_s(worker, data, 1, repeats)
-    measured = {part: _least_s(call, repeats) for part, call in parts.items()}
+    measured = {part: least_s(call, repeats, time.perf_counter) for part, call in parts.items()}
     rows = {
         "all": alone_s,
         **measured,
@@ -91,15 +92,6 @@ def _connection(handler: http.Handler) -> ClientConnection:
     connection = ClientConnection(OfServer(handler, Limits(), at_once=True, bodies=Bodies(http.BODIES_BYTES)))
     connection.connection_made(_Nowhere())
     return connection
-
-
-def _least_s(call: Callable[[], Any], repeats: int) -> float:
-    times_s = []
-    for _ in range(repeats):
-        began_s = time.perf_counter()
-        call()
-        times_s.append(time.perf_counter() - began_s)
-    return min(times_s)
 
 
 async def _answered_s(worker: LiveWorker, data: bytes, together: int, repeats: int) -> float:

@@ -19,8 +19,7 @@ import json
 import math
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ import uvloop
 
 from bench.against import HERE, checked_out, said, spread, started_in
 from bench.load import cpu_s, load
+from bench.measure import least_s
 from edgewise.report.intervals import mean_interval
 from edgewise.runtime.gateway.tally import StreamTally
 from edgewise.runtime.http.messages import write_request
@@ -134,16 +134,6 @@ def alone() -> dict[str, float]:
         }
         store.close()
     return found
-
-
-def least_s(does: Callable[[], None], turns: int = 200) -> float:
-    """CPU seconds of the quickest turn."""
-    found = []
-    for _ in range(turns):
-        began_s = time.process_time()
-        does()
-        found.append(time.process_time() - began_s)
-    return min(found)
 
 
 @contextmanager

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,6 +44,7 @@ from edgewise.cli.verbs import parse_seeds, parsed
 from edgewise.config import edition, load_scenario
 from edgewise.errors import EdgewiseError
 from edgewise.model.scenario import Scenario
+from edgewise.parallel import processors
 from edgewise.run.assigning import about_of
 from edgewise.run.live import live_run
 from edgewise.run.result import Result
@@ -129,11 +129,6 @@ def one(scenario: Scenario, seed: int, apart: bool) -> dict[str, Any]:
 def simulated_with(scenario: Scenario, who: Mapping[str, str], seed: int) -> Result:
     """The same without the live system; a controller has a policy for jobs, too, which may come to any."""
     return api.simulate(scenario, {d: who[d] for d in who if about_of(scenario, d) in scenario.holds}, [seed])
-
-
-def processors() -> int:
-    """How many of them this process, and all that it starts, may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def least_waited(cores: float, count: int) -> float:

@@ -3,6 +3,7 @@
 What comes out depends neither on how many work nor on who is done first. Forbidden here: what is run.
 """
 
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,11 @@ from edgewise.errors import EdgewiseError, RunError
 
 # What `on` may begin with, and the module that it needs.
 CLUSTERS = {"ray": "ray", "dask": "distributed"}
+
+
+def processors() -> int:
+    """How many of this machine's processors this process, and all that it starts, may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def each(

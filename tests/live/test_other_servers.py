@@ -8,7 +8,6 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from edgewise.runtime.gateway.admin import with_admin
 from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.gateway.session import Session
 from edgewise.runtime.protocol.messages import InferRequest, decode_response, encode_request
+from open_inference_server import Server
 from waiting import becomes
 
 pytestmark = pytest.mark.live
@@ -30,37 +30,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / ".venv-peers"  # made by `make bench`; EDGEWISE_PEERS names another folder
 
 
-class Plain(BaseHTTPRequestHandler):
-    """A server of the protocol in the standard library, without the binary extension or keep-alive."""
-
-    def do_GET(self):
-        if self.path == "/v2":
-            self.answer(200, {"name": "plain", "version": "0", "extensions": []})
-        else:
-            self.answer(200 if self.path == "/v2/models/echo/ready" else 404, {})
-
-    def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        outputs = [
-            {key: tensor[key] for key in ("name", "shape", "datatype", "data")} for tensor in asked["inputs"]
-        ]
-        self.answer(200, {"model_name": "echo", "id": asked.get("id", "-"), "outputs": outputs})
-
-    def answer(self, status, value):
-        body = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments):
-        pass
-
-
 @contextmanager
 def plain_server():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Plain)
+    server = Server("127.0.0.1", 0, "echo")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

@@ -5,7 +5,6 @@ Emulated: links, and the processing delays of the devices named in `VARIANTS`; a
 network, then waits until its device would have been done.
 """
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from edgewise.demo.reading import model_file, picture, scene
 from edgewise.model.parsing import parse_scenario
 from edgewise.model.scenario import Application, Scenario
 from edgewise.model.work import Stream
+from edgewise.parallel import processors
 from edgewise.runtime.protocol.messages import InferRequest
 from edgewise.runtime.worker.onnx_model import OnnxModel
 
@@ -63,10 +63,6 @@ def measure(repeats: int = 40) -> RunTimes:
     return RunTimes(find_s, read_s, (find_s + read_s) / (find_cpu_s + read_cpu_s))
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _timed(kind: str, pixels: np.ndarray[Any, np.dtype[np.float32]], repeats: int) -> tuple[float, float]:
     """Mean time and CPU time of a run, with as many at once as there are processors."""
     file = model_file(kind)
@@ -78,7 +74,7 @@ def _timed(kind: str, pixels: np.ndarray[Any, np.dtype[np.float32]], repeats: in
             model.run(request)
 
     run(3)
-    cores = _cores()
+    cores = processors()
     with ThreadPoolExecutor(cores) as pool:
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         list(pool.map(run, [repeats] * cores))
@@ -132,7 +128,7 @@ def streams(seconds: float, seed: int, count: int = STREAMS) -> list[Stream]:
 
 def scale(unscaled: list[Stream], costs: RunTimes) -> float:
     """Factor on rates and capacities with which this machine carries the streams; at most 1."""
-    cores = _cores()
+    cores = processors()
     run_s = {FIND: costs.find_s, READ: costs.read_s}
     networks = sum(s.rate_qps * run_s[s.task] for s in unscaled)
     everything = networks + costs.busy * OTHER_S * sum(s.rate_qps for s in unscaled)

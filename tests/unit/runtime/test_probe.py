@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -129,7 +130,8 @@ def test_only_what_is_bounded_is_answered():
     assert [each.status for each in answers] == [200, 200, 404, 404, 404] and posted.status == 405
 
 
-def test_what_a_machine_uses_is_read_as_linux_says_it(tmp_path):
+def test_what_a_machine_uses_is_read_as_linux_says_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     proc = "cpu  {busy} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1 0 0 1 0 0 0 0 0 0\ncpu1 1 0 0 1 0 0 0 0 0 0\nintr 5\n"
     (tmp_path / "meminfo").write_text("MemTotal: 4000 kB\nMemFree: 1000 kB\nMemAvailable: 3000 kB\n")
     (tmp_path / "stat").write_text(proc.format(busy=100, idle=300))

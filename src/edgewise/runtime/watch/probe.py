@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 from edgewise.runtime import clock, http
 from edgewise.runtime.clock import next_period
 from edgewise.runtime.http.messages import not_allowed
+from edgewise.runtime.watch.starving import PROC, CpuTotals, look
 
 MOST_BYTES = 2_000_000  # a second at 16 Mbit/s
 ROUNDS = 5  # the shortest of so many is what a way takes
@@ -198,25 +199,21 @@ class _Shown(Collector):
 class MachineUse:
     """Reads what a Linux machine uses, from `/proc`; zeros elsewhere."""
 
-    def __init__(self, proc: Path = Path("/proc")) -> None:
-        self._proc, self._before = proc, (0.0, 0.0)
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc, self._before = proc, CpuTotals(0.0, 0.0, 0.0, 0.0)
 
     def __call__(self) -> NodeUse:
         """What it uses now."""
         try:
-            cores, memory_bytes = self._cores(), self._memory_bytes()
+            return NodeUse(self._cores(), self._memory_bytes())
         except (OSError, ValueError, KeyError):
             return NodeUse(0.0, 0.0)
-        return NodeUse(cores, memory_bytes)
 
     def _cores(self) -> float:
-        lines = (self._proc / "stat").read_text().splitlines()
-        ticks = [float(each) for each in lines[0].split()[1:9]]  # guests are in user time, too
-        idle, total = ticks[3] + ticks[4], sum(ticks)
-        idle_before, total_before = self._before
-        self._before = idle, total
-        cpus = sum(line.startswith("cpu") for line in lines) - 1
-        return cpus * (1.0 - (idle - idle_before) / max(total - total_before, 1.0))
+        before, self._before = self._before, look([], self._proc)
+        ticks = self._before.ticks - before.ticks
+        idle = self._before.idle - before.idle
+        return (os.cpu_count() or 1) * (1.0 - idle / ticks) if ticks > 0.0 else 0.0
 
     def _memory_bytes(self) -> float:
         lines = (self._proc / "meminfo").read_text().splitlines()

@@ -22,6 +22,7 @@ from edgewise.runtime.watch.histograms import DELAYS_S, histograms
 # Of gateways and workers, many of which share a machine: 0.02 was a third of an idle worker.
 OWN_PERIOD_S = 0.25
 CLOSELY_S, KEPT = 0.02, 30_000  # of who measures others
+PROC, IDLE = Path("/proc"), slice(3, 5)  # columns of its `stat`: idle, waiting for disks
 LATE_S = 0.02  # 95 of 100 wake-ups of an idle machine come within a thousandth of a second
 # Above these a measurement says more about the machine than about a policy: the demo's shares were within
 # two points of the simulated ones where threads waited for 40 to 65 % of their time, ten off at 82 %.
@@ -63,26 +64,28 @@ class CpuTotals:
 
     Attributes:
         ran_s, waited_s: of all their threads: on a processor, and ready without one.
-        stolen, ticks: of the machine: taken by its host, and all.
+        stolen, ticks, idle: of the machine: taken by its host, all, and those that nobody used.
     """
 
     ran_s: float
     waited_s: float
     stolen: float
     ticks: float
+    idle: float = 0.0
 
 
-def look(numbers: Sequence[int]) -> CpuTotals:
+def look(numbers: Sequence[int], proc: Path = PROC) -> CpuTotals:
     """CpuTotals at processes by their numbers; zeros where the system does not tell."""
     ran_ns = waited_ns = 0
     for number in numbers:
-        for file in Path(f"/proc/{number}/task").glob("*/schedstat"):
+        for file in (proc / f"{number}/task").glob("*/schedstat"):
             with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
                 ran, waited, _ = map(int, file.read_text().split())
                 ran_ns, waited_ns = ran_ns + ran, waited_ns + waited
-    stat = Path("/proc/stat")
+    stat = proc / "stat"
     ticks = [float(n) for n in stat.read_text().split("\n", 1)[0].split()[1:9]] if stat.is_file() else []
-    return CpuTotals(ran_ns / 1e9, waited_ns / 1e9, ticks[7] if len(ticks) > 7 else 0.0, sum(ticks))
+    stolen = ticks[7] if len(ticks) > 7 else 0.0
+    return CpuTotals(ran_ns / 1e9, waited_ns / 1e9, stolen, sum(ticks), sum(ticks[IDLE]))
 
 
 @dataclass(slots=True)
