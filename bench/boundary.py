@@ -36,6 +36,7 @@ from edgewise.cli.verbs import parse_seeds
 from edgewise.config import load_scenario
 from edgewise.model.parsing import parse_scenario
 from edgewise.model.scenario import Scenario
+from edgewise.parallel import processors
 
 OUT = Path(__file__).resolve().parents[1] / "docs" / "results" / "error-boundary"
 FACTORY = Path(__file__).resolve().parents[1] / "examples" / "01-first-simulation" / "factory.yaml"
@@ -59,7 +60,7 @@ def main() -> None:
         halls, cameras = ([int(each) for each in text.split(",")] for text in (chosen.halls, chosen.cameras))
         found = machine.describe(None)
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: chosen.cpus])
-        cpus = live_beside.processors()
+        cpus = processors()
         runs = product(parse_seeds(chosen.seeds), halls, cameras)
         wanted = [(Size(cpus, many, chosen.buffer), count, seed) for seed, many, count in runs]
         run(chosen.out, wanted, found)

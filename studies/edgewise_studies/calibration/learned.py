@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
 
 from edgewise import policies
 from edgewise.policies.dispatch.meta import PAPER
+from edgewise.report.intervals import mean_interval
 from edgewise.seeds import only_validation_seeds
 from edgewise_studies.calibration.space import scenario_of
 from edgewise_studies.resuming import resumed
@@ -51,11 +51,8 @@ class Learned(NamedTuple):
 
 def interval_of(values: Sequence[float]) -> tuple[float, float] | None:
     """95 % interval of a mean by Student's t; None of a single value."""
-    n = len(values)
-    if n < 2:
-        return None
-    mean, wide = float(np.mean(values)), float(student.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5)
-    return mean - wide, mean + wide
+    found = mean_interval(values)
+    return None if found.low is None or found.high is None else (found.low, found.high)
 
 
 def explore(folder: Path, work: Path, worlds: Sequence[int], until: float) -> int:
