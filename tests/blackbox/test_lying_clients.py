@@ -21,21 +21,17 @@ def live(tmp_path_factory):
         yield made
 
 
-@pytest.fixture(scope="module")
-def kept(live):
+@pytest.fixture
+def honest(live):
+    """A stream that keeps what it said: it is served before and after, and no process has died meanwhile."""
     status, opened = live.open_stream(rate_qps=50)
     assert status == 201
-    return opened
-
-
-@pytest.fixture
-def honest(live, kept):
-    """A stream that keeps what it said: it is served before and after, and no process has died meanwhile."""
-    assert live.infer(kept).status == 200
-    yield kept
-    assert live.infer(kept).status == 200
+    assert live.infer(opened).status == 200
+    yield opened
+    assert live.infer(opened).status == 200
     rows = live.get("/v1/status")["processes"]
     assert all((row["state"], row["restarts"]) == ("running", 0) for row in rows), rows
+    live.close_stream(opened)
 
 
 def connection_to(url):

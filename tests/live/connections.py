@@ -38,6 +38,15 @@ def ask_raw(port, first, *headers, body=b""):
     return status, said.decode()
 
 
+def listens(port):
+    """Whether somebody takes connections there by now."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=20).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
 def reset(writer):
     """Hang up with a reset: after a mere FIN the answer may still be wanted."""
     linger = struct.pack("ii", 1, 0)

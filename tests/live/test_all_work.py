@@ -125,10 +125,9 @@ def owners(row, decision):
     return [each["owner"] for each in row["holders"] if each["decision"] == decision]
 
 
-def test_all_kinds_share_nodes_one_fails_and_nothing_is_lost(system, tmp_path):
-    rows = {row["decision"]: row["policy"] for row in seen(system, "/v1/policies")}
-    assert {decision: rows[decision] for decision in CHOSEN} == CHOSEN
-    assert rows["orchestrate"].endswith("script.py:Script")
+@pytest.fixture(scope="module")
+def figures(system):
+    """What clients got of all kinds, while one job was pushed out and a node failed and came back."""
     brought = []
     clients = threading.Thread(target=lambda: brought.append(bring(system.folder, seed=3)))
     clients.start()
@@ -159,6 +158,13 @@ def test_all_kinds_share_nodes_one_fails_and_nothing_is_lost(system, tmp_path):
     assert brought, "the clients failed"
     figures = brought[0].figures
     assert set(figures) == {"streams", "services", "pipelines", "graphs", "jobs"}
+    return figures
+
+
+def test_all_kinds_share_nodes_one_fails_and_nothing_is_lost(system, figures, tmp_path):
+    rows = {row["decision"]: row["policy"] for row in seen(system, "/v1/policies")}
+    assert {decision: rows[decision] for decision in CHOSEN} == CHOSEN
+    assert rows["orchestrate"].endswith("script.py:Script")
     for work, counts in figures.items():
         assert counts["ok"] > 0, (work, figures)
     scenario = load_scenario("campus-small", CHANGES)
@@ -193,9 +199,9 @@ def columns(run):
     }
 
 
-def test_its_records_are_those_of_a_simulation(system, tmp_path):
-    """After the other test: one report of both."""
-    figures = json.loads((system.folder / BROUGHT).read_text())["figures"]
+def test_its_records_are_those_of_a_simulation(system, figures, tmp_path):
+    """One report of both."""
+    assert json.loads((system.folder / BROUGHT).read_text())["figures"] == figures
     live = read_run(saved(system.folder, tmp_path / "live"))
     simulated = api.simulate(load_scenario("campus-small", CHANGES), {**CHOSEN}, [3]).save(
         tmp_path / "simulated"

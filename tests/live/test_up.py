@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from connections import ask_raw
+from connections import ask_raw, listens
 from running_system import infer, small_scenario
 from typer.testing import CliRunner
 
@@ -194,6 +194,7 @@ def test_reading_needs_a_token_where_it_tells_of_others(up):
         return ask_raw(port, f"{method} {path} HTTP/1.1", "host: localhost", *headers, body=body)[0]
 
     for each in (port, gateway, *workers):
+        wait_until(lambda each=each: listens(each))  # a worker that has been resumed may be starting
         assert status(each, "/v2/health/live") == status(each, "/openapi.json") == 200
     assert {status(port, path) for path in ("/v1/status", "/v1/streams", "/v1/admin/jobs")} == {401}
     assert status(gateway, "/v1/streams") == 200  # no token was wanted of clients

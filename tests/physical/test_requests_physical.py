@@ -157,7 +157,7 @@ def gateway_of(scenario, services, world, site, policy, seed, rows, client, numb
     session = Session(
         world, policies.load("dispatch", "least-impedance"), seed, clock, StreamRules.of(scenario)
     )
-    patience = Patience(health_period_s=PERIOD_S, health_misses=1)
+    patience = Patience(health_period_s=PERIOD_S, health_misses=1, health_spread=0.0)
     clients = [client(0, name) for name in world.worker_names]
     gateway = Gateway(session, clients, list(world.variant_names), patience, site=site[1])
     core = RequestCore(services, site[0], policies.load("requests", policy, live=True), seed)

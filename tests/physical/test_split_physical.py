@@ -186,7 +186,9 @@ async def live(sent_s, patched):
     servers = [PlayedServer() for _ in range(SERVERS)]
     others = [PlayedServer() for _ in range(world.workers - SERVERS)]
     clients = [SplitClient(server) for server in servers + others]
-    patience = Patience(health_period_s=CHECK_S, health_timeout_s=TIMEOUT_S, health_misses=1)
+    patience = Patience(
+        health_period_s=CHECK_S, health_timeout_s=TIMEOUT_S, health_misses=1, health_spread=0.0
+    )
     gateway = Gateway(session, clients, list(world.variant_names), patience)
     members = [live_split.SplitUpstream(client, "fan") for client in clients[:SERVERS]]
     gateway.upstreams[:SERVERS] = members
