@@ -9,7 +9,8 @@ from edgewise.runtime.gateway.gateway import Gateway
 from edgewise.runtime.store.records import Request
 from edgewise.runtime.store.steady import SteadyStore
 
-OUTCOMES_AT_ONCE = 100  # streams, whose turn comes in the next steps where there are more
+OUTCOMES_AT_ONCE = 400  # streams, whose turn comes in the next steps where there are more
+COUNTS_S = 1.0  # between two times that what is counted is written: of windows, and of streams
 
 
 class Writing:
@@ -23,17 +24,25 @@ class Writing:
     def __init__(self, gateway: Gateway, store: SteadyStore) -> None:
         self.gateway, self.store = gateway, store
         self._bound: dict[int, int] = {}
+        self._counted_s = -COUNTS_S
         self._life_s, self._began_s = clock.unix_s(), store.get("began_s", clock.unix_s())
 
-    def step(self) -> None:
-        """Write what came since.
+    def step(self, last: bool = False) -> None:
+        """Write what came since; counts, which are written anew each time, more seldom.
 
+        Args:
+            last: there will be no other.
         Raises:
             StoreError: it cannot be written now.
         """
         self._note_streams()
         self._note_requests()
-        self._note_windows()
+        now_s = clock.monotonic_s()
+        if last or now_s - self._counted_s >= COUNTS_S:
+            while self._note_outcomes() and last:
+                pass
+            self._note_windows()
+            self._counted_s = now_s
         self.store.faults.note(self.gateway.session.faults.drain())
 
     def _note_streams(self) -> None:
@@ -44,9 +53,14 @@ class Writing:
             changed = here | self._bound.keys() - bound.keys()
             self.store.records.bind({s: names[bound[s]] if s in bound else None for s in changed})
             self._bound = dict(bound)
+
+    def _note_outcomes(self) -> bool:
+        """Write what became of some streams; whether there were any."""
+        session = self.gateway.session
         if outcomes := session.outcomes(OUTCOMES_AT_ONCE):
             self.store.records.note_outcomes(outcomes)
             session.noted(outcomes)
+        return bool(outcomes)
 
     def _note_requests(self) -> None:
         services = self.gateway.services

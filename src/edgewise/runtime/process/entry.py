@@ -203,7 +203,7 @@ async def _gateway(folder: Path, process: Process, store: SteadyStore) -> None:
         front = replace(_listen(folder, process.front, store, scenario.live.bodies_bytes), shared=True)
     following = Following(gateway, store, places, siblings)
     await run_gateway(gateway, where, settings["telemetry_period_s"], following.keep(), siblings, front)
-    following.step()
+    following.step(last=True)
     store.close()
 
 
@@ -239,12 +239,12 @@ class Following:
             self.step()
             await asyncio.sleep(period_s)
 
-    def step(self) -> None:
-        """Follow the workers that moved, and write down what the gateway did."""
+    def step(self, last: bool = False) -> None:
+        """Follow the workers that moved, and write down what the gateway did; all of it at last."""
         self.store.settle()
         with self._going_on():
             self.look()
-            self._writing.step()
+            self._writing.step(last)
 
     def _token(self) -> str:
         return self.store.secret("parts")
