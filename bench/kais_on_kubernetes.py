@@ -2,29 +2,26 @@
 
     sudo .venv-beds/bin/python -m bench.kais_on_kubernetes --seeds 0:2 --cards FOLDER --out FOLDER
 
-Three systems of edgewise run side by side in one cluster (the bed's: five nodes), each in a namespace of its
-own and with the same room on every node, so whatever else the machine does meets all of them alike. Each gets
-the requests of the seed (`bench.kais_bed`), and starts and ends replicas as pods:
+Three systems of edgewise run one after the other in one cluster (the bed's: five nodes), each in a namespace
+of its own and with the same room on every node; side by side they would wait for each other on a small
+machine. Each gets the requests of the seed (`bench.kais_bed`), and starts and ends replicas as pods:
 
     KaiS         dispatch by cMMAC, replicas by GPG: networks that were trained on this system, as published
-    evolved      our form of it, trained there, too
     Kubernetes   round robin over ready pods, replicas by the horizontal autoscaler (`bench.kubernetes_rules`)
+    evolved      our form of KaiS's networks, trained there, too
 
 What came in time is read from the records of each live system, and set beside the simulation of the same
 requests under the same policies. The folder gets `runs.jsonl`, a line for each seed and method, and
-`index.md`. A seed that has its lines is not run again.
+`index.md`. What has its line is not run again, so what was broken off goes on by the same command.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -38,7 +35,10 @@ from bench import kais_bed, kubernetes_rules, pod_ready
 from bench.left_out import nursing
 from bench.live_beside import read_rows
 from edgewise import api
+from edgewise.cli.deciding import switch
 from edgewise.cli.verbs import parse_seeds
+from edgewise.parallel import processors
+from edgewise.profiling.quiet import Watch
 from edgewise.run.live import live_run
 from edgewise.run.result import Result
 from edgewise.runtime.backends.kubernetes.system import OnCluster, settings_of
@@ -60,8 +60,8 @@ def methods(cards: Path) -> dict[str, dict[str, str]]:
     )
     return {
         "KaiS": {"requests": dispatch, "orchestrate": replicas},
-        "evolved": {"requests": evolved, "orchestrate": evolved},
         "Kubernetes": {"requests": f"{RULES}RoundRobin", "orchestrate": f"{RULES}TunedAutoscaler"},
+        "evolved": {"requests": evolved, "orchestrate": evolved},
     }
 
 
@@ -77,63 +77,49 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
-    left = [
-        seed for seed in parse_seeds(chosen.seeds) if seed not in {r["seed"] for r in read_rows(chosen.out)}
-    ]
+    how, done = methods(chosen.cards), {(row["seed"], row["method"]) for row in read_rows(chosen.out)}
+    left = [each for each in product(parse_seeds(chosen.seeds), how) if each not in done]
     if left:
         with tempfile.TemporaryDirectory() as folder, Cluster(sites=SITES) as cluster:
             image = pod_ready.kept_image(chosen.image or Path(folder))
             cluster.load(image)
-            for seed in left:
-                rows = one(cluster, image.name, methods(chosen.cards), seed, chosen.seconds)
+            for seed, method in left:
+                row = one(cluster, image.name, (method, how[method]), seed, chosen.seconds)
+                print(json.dumps(row), flush=True)
                 with (chosen.out / "runs.jsonl").open("a") as file:
-                    file.writelines(json.dumps(row) + "\n" for row in rows)
-    write_page(chosen.out)
+                    file.write(json.dumps(row) + "\n")
+                write_page(chosen.out)
 
 
 def one(
-    cluster: Cluster, image: str, how: Mapping[str, dict[str, str]], seed: int, seconds: float
-) -> list[dict[str, Any]]:
-    """A seed's requests at all methods, side by side, and simulated."""
+    cluster: Cluster, image: str, what: tuple[str, dict[str, str]], seed: int, seconds: float
+) -> dict[str, Any]:
+    """A seed's requests at a method, live and simulated."""
+    method, policies = what
+    space = f"kais-{method.lower()}-{seed}"
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
-        folder = Path(name)
-        comes = folder / "requests.csv"
-        kais_bed.write(comes, seed, seconds)
+        folder, state = Path(name), Path(name) / method
+        kais_bed.write(comes := folder / "requests.csv", seed, seconds)
         scenario = kais_bed.world(seconds, comes)
-        states = {}
-        for method, policies in how.items():
-            state = states[method] = folder / method
-            space = f"kais-{method.lower()}"
-            prepared = prepare(
-                state, scenario, given=policies | {"orchestrate": "none"}, emulation=Emulation(seed=seed),
-                backend=ChosenBackend(KUBERNETES, _on(cluster, space, image, state)),
-            )  # fmt: skip
-            running.enter_context(nursing(prepared, PATIENCE_S))
-        for method, policies in how.items():  # as simulated, nothing is decided before anything comes
-            switch = [
-                "policy",
-                "set",
-                f"orchestrate={policies['orchestrate']}",
-                "--state",
-                str(states[method]),
-            ]
-            subprocess.run([sys.executable, "-m", "edgewise", *switch], check=True)
-        counted = {method: running.enter_context(Pods(cluster, f"kais-{method.lower()}")) for method in how}
-        with ThreadPoolExecutor(len(how)) as pool:
-            brought = dict(zip(how, pool.map(lambda m: bring(states[m], seed, LATER_S), how), strict=True))
-        found = []
-        for method, policies in how.items():
-            began_s = brought[method].began_s
-            live = live_run(states[method], between_s=(began_s, began_s + seconds + LATER_S))
-            found.append({
-                "seed": seed, "seconds": seconds, "method": method,
-                "policies": {decision: Path(name).name for decision, name in policies.items()},
-                "waited": brought[method].waited, "live": figures(live) | counted[method].figures(),
-                "clients": brought[method].figures["services"],
-                "simulated": figures(api.simulate(scenario, policies, [seed])),
-            })  # fmt: skip
-            print(json.dumps(found[-1]), flush=True)
-        return found
+        prepared = prepare(
+            state, scenario, given=policies | {"orchestrate": "none"}, emulation=Emulation(seed=seed),
+            backend=ChosenBackend(KUBERNETES, _on(cluster, space, image, state)),
+        )  # fmt: skip
+        running.enter_context(nursing(prepared, PATIENCE_S))
+        # As simulated, nothing is decided before anything comes.
+        switch(state, "policies", "orchestrate", policies["orchestrate"])
+        counted = running.enter_context(Pods(cluster, space))
+        watch = Watch()
+        brought, busy = bring(state, seed, LATER_S), watch.cores()
+        live = live_run(state, between_s=(brought.began_s, brought.began_s + seconds + LATER_S))
+        running.close()
+        return {
+            "seed": seed, "seconds": seconds, "method": method,
+            "policies": {decision: Path(name).name for decision, name in policies.items()},
+            "waited": brought.waited, "busy": busy, "processors": processors(),
+            "live": figures(live) | counted.figures(), "clients": brought.figures["services"],
+            "simulated": figures(api.simulate(scenario, policies, [seed])),
+        }  # fmt: skip
 
 
 def _on(cluster: Cluster, space: str, image: str, state: Path) -> dict[str, Any]:
@@ -184,23 +170,16 @@ def figures(of: Result) -> dict[str, float]:
 
 
 COLUMNS = (
-    "seed",
-    "method",
-    "requests",
-    "in time, live",
-    "simulated",
-    "difference",
-    "pods",
-    "at once",
-    "waited",
-)
+    "seed", "method", "requests", "in time, live", "simulated", "difference", "pods", "at once", "waited",
+    "busy",
+)  # fmt: skip
 SAID = """
-`python -m bench.kais_on_kubernetes`, on the bed's five nodes, three systems side by side, each with the same
+`python -m bench.kais_on_kubernetes`, on the bed's five nodes, one method after the other, each with the same
 room and the same requests. Times on replicas and links are emulated; replicas are pods, which start and end
 as the method says. *Simulated* is the same scenario, with the same requests and policies, by
 `edgewise.simulate`. *Pods*: of replicas, that were ready at some time, and how many in the mean. *Waited*:
-share of the time in which gateways and clients could have run in which they had no processor; above 5 % a run
-says more about the machine than about the method.
+share of the time in which gateways and clients could have run in which they had no processor. *Busy*:
+processors of the machine that all but the clients took, in the mean.
 """
 
 
@@ -217,6 +196,7 @@ def write_page(folder: Path) -> None:
             str(row["seed"]), row["method"], f"{live['requests']:g}", f"{live['in time']:.3f}",
             f"{simulated['in time']:.3f}", f"{apart:+.1f} points", f"{live['pods']:g}",
             f"{live['pods at once']:.1f}", f"{100 * row['waited']:.0f} %",
+            f"{row['busy']:.2f} of {row['processors']}",
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     (folder / "index.md").write_text("\n".join(lines) + "\n")
