@@ -95,7 +95,7 @@ def _load(size: Size, cameras: int, rows: Sequence[dict[str, Any]]) -> Load:
 
     shares = {work: mean(work, name) for work, name in KINDS.items()}
     waited, others = (fmean(row[name] for row in rows) for name in ("waited", "others"))
-    cores = fmean(sum(ran for ran, _ in row["cores"].values()) for row in rows)
+    cores = fmean(sum(ran for ran, *_ in row["cores"].values()) for row in rows)
     delays = (mean("streams", "cameras p50_s"), mean("streams", "cameras p95_s"))
     return Load(size, cameras, len(rows), waited, cores, others, shares, *delays)
 

@@ -53,7 +53,7 @@ def _points(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
     for row in rows:
         if "failed" in row:
             continue
-        size, cores = size_of(row), sum(ran for ran, _ in row["cores"].values())
+        size, cores = size_of(row), sum(ran for ran, *_ in row["cores"].values())
         about = (*size, row["cameras"], row["seed"], size.halls * row["cameras"] * RATE_QPS)
         figures = [round(each, 4) for each in (row["waited"], cores, row["others"])]
         for work, name, *both in live_beside.pairs(row):

@@ -20,7 +20,7 @@ class Taken:
     Args:
         state: folder of the system, whose nursery is a child of this process.
     Attributes:
-        cores: by kind, [cores that it took, cores that it waited for] in the mean.
+        cores: by kind, [cores that it took, cores that it waited for, turns on a processor a second].
         others: cores that all else on the machine took meanwhile.
     """
 
@@ -28,11 +28,11 @@ class Taken:
         self._state, self._over, self.cores = state, threading.Event(), dict[str, list[float]]()
         self.others = 0.0
         self._looking = threading.Thread(target=self._look, daemon=True)
-        self._first: dict[int, tuple[float, float]] = {}
-        self._last: dict[int, tuple[str, float, float]] = {}
+        self._first: dict[int, tuple[float, ...]] = {}
+        self._last: dict[int, tuple[str, tuple[float, ...]]] = {}
 
     def __enter__(self) -> Taken:
-        self._first = {number: used for number, (_, *used) in self._seen().items()}  # type: ignore[misc]
+        self._first = {number: used for number, (_, used) in self._seen().items()}
         self._began_s, self._all = time.monotonic(), Watch()
         self._looking.start()
         return self
@@ -41,13 +41,14 @@ class Taken:
         self._over.set()
         self._looking.join()
         took_s, beside = time.monotonic() - self._began_s, self._all.cores()
-        for number, (kind, ran_s, waited_s) in self._last.items():
-            ran_before_s, waited_before_s = self._first.get(number, (0.0, 0.0))
-            of = self.cores.setdefault(kind, [0.0, 0.0])
-            of[0] += (ran_s - ran_before_s) / took_s
-            of[1] += (waited_s - waited_before_s) / took_s
+        for number, (kind, used) in self._last.items():
+            of = self.cores.get(kind, [0.0] * len(used))
+            before = self._first.get(number, (0.0,) * len(used))
+            self.cores[kind] = [
+                so_far + (end - begin) / took_s for so_far, begin, end in zip(of, before, used, strict=True)
+            ]
         parts = sum(
-            ran for kind, (ran, _) in self.cores.items() if kind != "clients"
+            ran for kind, (ran, *_) in self.cores.items() if kind != "clients"
         )  # which run in this process
         self.others = max(0.0, beside - parts)
 
@@ -55,8 +56,8 @@ class Taken:
         while not self._over.wait(1.0):  # who ends in between has what it took until then
             self._last |= self._seen()
 
-    def _seen(self) -> dict[int, tuple[str, float, float]]:
-        """Kind, seconds on a processor and seconds without one, of all that descends from this process."""
+    def _seen(self) -> dict[int, tuple[str, tuple[float, ...]]]:
+        """Kind, seconds on a processor and without one, and turns, of all that descends from this process."""
         store = Store(self._state / DATABASE)
         kinds = {int(r.handle.split(":")[0]): r.process.kind for r in store.processes() if r.handle}
         kinds[int(str(store.get("controller_handle")).split(":")[0])] = "controller"
@@ -68,7 +69,9 @@ class Taken:
         for number in mine - {os.getpid()}:
             found[number] = kinds.get(number) or _program(number)
         return {
-            n: (kind, used.ran_s, used.waited_s) for n, kind in found.items() if (used := look([n])).ran_s
+            n: (kind, (used.ran_s, used.waited_s, used.turns))
+            for n, kind in found.items()
+            if (used := look([n])).ran_s
         }
 
 

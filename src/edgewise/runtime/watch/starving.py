@@ -65,6 +65,7 @@ class CpuTotals:
     Attributes:
         ran_s, waited_s: of all their threads: on a processor, and ready without one.
         stolen, ticks, idle: of the machine: taken by its host, all, and those that nobody used.
+        turns: how often a thread was given a processor.
     """
 
     ran_s: float
@@ -72,20 +73,21 @@ class CpuTotals:
     stolen: float
     ticks: float
     idle: float = 0.0
+    turns: int = 0
 
 
 def look(numbers: Sequence[int], proc: Path = PROC) -> CpuTotals:
     """CpuTotals at processes by their numbers; zeros where the system does not tell."""
-    ran_ns = waited_ns = 0
+    ran_ns = waited_ns = turns = 0
     for number in numbers:
         for file in (proc / f"{number}/task").glob("*/schedstat"):
             with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
-                ran, waited, _ = map(int, file.read_text().split())
-                ran_ns, waited_ns = ran_ns + ran, waited_ns + waited
+                ran, waited, given = map(int, file.read_text().split())
+                ran_ns, waited_ns, turns = ran_ns + ran, waited_ns + waited, turns + given
     stat = proc / "stat"
     ticks = [float(n) for n in stat.read_text().split("\n", 1)[0].split()[1:9]] if stat.is_file() else []
     stolen = ticks[7] if len(ticks) > 7 else 0.0
-    return CpuTotals(ran_ns / 1e9, waited_ns / 1e9, stolen, sum(ticks), sum(ticks[IDLE]))
+    return CpuTotals(ran_ns / 1e9, waited_ns / 1e9, stolen, sum(ticks), sum(ticks[IDLE]), turns)
 
 
 @dataclass(slots=True)
