@@ -96,7 +96,7 @@ def check_links(placed, number):
     for flow in rates.flows:
         for link in flow.path:
             planned[link] += flow.planned_bps
-    payload_bps = 8 * carried / passed_s * (1448 / 1514)
+    payload_bps = 8 * carried / passed_s / kernel.WIRE
     used = planned > 0
     assert payload_bps[used] == pytest.approx(planned[used], rel=0.15)
     assert (carried[~used] < STRAY_BYTES).all()

@@ -252,6 +252,36 @@ def cut(
     return pieces
 
 
+def without_work(
+    model: onnx.ModelProto, pieces: Sequence[Piece], shapes: Mapping[str, Sequence[int]] | None = None
+) -> tuple[onnx.ModelProto, list[Piece]]:
+    """A network and its sub-models with the same inputs and outputs, which are zeros.
+
+    Raises:
+        ProfileError: as `cut`.
+    """
+    sizes = costs(model, shapes).shapes
+    empty = [piece._replace(model=piece.model and _idle(piece.model, sizes)) for piece in pieces]
+    return _idle(model, sizes), empty
+
+
+def _idle(model: onnx.ModelProto, sizes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
+    """Its inputs, and outputs of these sizes."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    nodes, outputs, constants = [], [], []
+    for value in model.graph.output:
+        kind, size = value.type.tensor_type.elem_type, list(sizes[value.name])
+        zero = helper.make_tensor("zero", kind, [1], [0])
+        constants.append(
+            helper.make_tensor(f"size of {value.name}", onnx.TensorProto.INT64, [len(size)], size)
+        )
+        nodes.append(helper.make_node("ConstantOfShape", [constants[-1].name], [value.name], value=zero))
+        outputs.append(helper.make_tensor_value_info(value.name, kind, size))
+    graph = helper.make_graph(nodes, f"{model.graph.name} without work", inputs, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
 def _types(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, onnx.ValueInfoProto]:
     """Tensor → its type and number of axes; their lengths stay free, for they may depend on the input."""
     graph = onnx.shape_inference.infer_shapes(model).graph

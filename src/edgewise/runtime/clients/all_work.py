@@ -1,7 +1,8 @@
 """Clients that bring all work of the scenario that is up: what it says comes, at the times that it says.
 
-All of it is what a simulation with the same seed draws. Nodes fail and come back as the timeline says. A job
-counts seconds, and so stands still while it is suspended.
+All of it is what a simulation with the same seed draws, and as large, where models take any size. As there,
+its time begins when it was decided on replicas before anything has come. Nodes fail and come back as the
+timeline says. A job counts seconds, and so stands still while it is suspended.
 """
 
 import asyncio
@@ -34,10 +35,11 @@ from edgewise.runtime.clients.traffic import (
     Loaded,
     StreamSeen,
     Traffic,
+    Zeros,
     ask_service,
     at_sites,
     measured,
-    zeros,
+    zeros_for,
 )
 from edgewise.runtime.controller.graphs import served_graphs
 from edgewise.runtime.controller.plan import SCENARIO
@@ -54,6 +56,7 @@ QUERY_S = 10.0  # a query of a split model has so long
 OF_LIMIT = 0.95  # a job that runs for longer than it said is ended, its start included
 START_S, POD_START_S = 3.0, 20.0  # of a process, and of a pod
 LATER_S = 60.0
+LONGEST_FRAME_S, DECIDED_S = 30.0, 0.5  # that is waited for; until the controller has decided in one
 
 
 @dataclass(slots=True)
@@ -149,10 +152,18 @@ class _Bringing:
         """One kind of work is prepared: its time begins when all are."""
         self._unprepared -= 1
         if self._unprepared == 0:
+            await self._frame()
             self._began_s, self._began = clock.monotonic_s(), clock.unix_s()
             self.found.began_s = self._began
             self._prepared.set()
         await self._prepared.wait()
+
+    async def _frame(self) -> None:
+        """Wait until one has begun, at a whole number of them, and is decided; not where it is long."""
+        frame_s = self.scenario.served.frame_s if self.scenario.services is not None else 0.0
+        if 0.0 < frame_s <= LONGEST_FRAME_S:
+            await clock.next_period(clock.unix_s, frame_s)
+            await clock.sleep(DECIDED_S)
 
     async def _until(self, at_s: float) -> None:
         await asyncio.sleep(max(self._began_s + at_s - clock.monotonic_s(), 0.0))
@@ -174,14 +185,16 @@ class _Bringing:
 
     # streams, requests, queries
 
-    async def _zeros(self, names: Iterable[str]) -> dict[str, tuple[dict[str, str], bytes]]:
-        return {name: await zeros(self._gateways[0], name) for name in names}
+    async def _zeros(self, names: Iterable[str]) -> dict[str, Zeros]:
+        return {name: await zeros_for(self._gateways[0], name) for name in names}
 
     async def _streams(self) -> None:
         streams = generate_streams(self.scenario, self.seed)
         queries = await self._zeros({stream.task for stream in streams})
         sites = [site.name for site in self.scenario.topology.sites]
-        traffic = Traffic(streams, self._gateways, sites, lambda stream: queries[stream.task], self.seed)
+        traffic = Traffic(
+            streams, self._gateways, sites, lambda s: queries[s.task].sized(s.size_bytes), self.seed
+        )
         await self._begin()
         seen = await traffic.play()
         self.found.figures["streams"] = became(seen)
@@ -194,13 +207,15 @@ class _Bringing:
         names = service_names(self.scenario.served, self.scenario.catalog)
         drawn = simulated_services(self.scenario).draw([self.seed])
         queries = await self._zeros(names)
-        columns = (drawn.arrival_s, drawn.site, drawn.service, drawn.deadline_s)
+        columns = (drawn.arrival_s, drawn.site, drawn.service, drawn.deadline_s, drawn.payload_bytes)
         rows = [column[0, : int(drawn.count[0])].tolist() for column in columns]
         loaded = Loaded(0.0)
 
-        async def one(arrival_s: float, site: int, service: int, deadline_s: float) -> None:
+        async def one(
+            arrival_s: float, site: int, service: int, deadline_s: float, size_bytes: float
+        ) -> None:
             await self._until(arrival_s)
-            headers, body = queries[names[service]]
+            headers, body = queries[names[service]].sized(size_bytes)
             given_s = deadline_s - arrival_s
             headers = headers | {DEADLINE: f"{given_s:.6f}"}
             await ask_service(self._gateways[site], names[service], headers, body, given_s, loaded)
@@ -214,20 +229,18 @@ class _Bringing:
         queries = await self._zeros(graph.name for graph in graphs)
         loaded = Loaded(QUERY_S)
 
-        async def one(at_s: float, number: int, name: str, rate_qps: float) -> None:
+        async def one(at_s: float, graph: int) -> None:
+            name, rate_qps = self.scenario.graphs[graph].name, self.scenario.graphs[graph].rate_qps
             await self._until(at_s)
-            headers, body = queries[name]
+            headers, body = queries[name].of()
             stated = {DEADLINE: f"{QUERY_S:g}", "edgewise-rate-qps": f"{rate_qps:g}"}
-            client = self._gateways[number % len(self._gateways)]
+            client = self._gateways[graph % len(self._gateways)]  # one decides on all, as in simulation
             await ask_service(client, name, headers | stated, body, QUERY_S, loaded)
 
         await self._begin()
         drawn = split_queries(self.scenario.graphs, self.scenario.duration_s, self.seed)
         rows = zip(*(column.tolist() for column in drawn), strict=True)
-        coming = [(at_s, number, self.scenario.graphs[g]) for number, (at_s, g) in enumerate(rows)]
-        await asyncio.gather(
-            *(one(at_s, number, each.name, each.rate_qps) for at_s, number, each in coming if each in graphs)
-        )
+        await asyncio.gather(*(one(at_s, g) for at_s, g in rows if self.scenario.graphs[g] in graphs))
         self._note_loaded("graphs", loaded)
 
     # pipelines and jobs

@@ -5,9 +5,11 @@ Streams are played as the simulator's clients would: same times, same queries.
 
 import asyncio
 import json
+import math
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +31,7 @@ from edgewise.runtime.watch.starving import Watched, watched
 
 T = TypeVar("T")
 FREE_SIZE = 64  # of a free dimension, where nobody says a size
+SIZES = 64  # of queries that are kept
 GONE_S = 2.0  # nobody waits longer for an answer that is late
 OK, FAILED, REJECTED = "ok", "failed", "rejected"
 UNANSWERED = {409: "refused", 429: "dropped", 503: "dropped", 504: "dropped"}  # requests, by status
@@ -200,8 +203,45 @@ def send_times_s(stream: Stream, seed: int) -> list[float]:
         number += 1
 
 
+class Zeros:
+    """Queries of zeros that a task's workers take, from its metadata.
+
+    Args:
+        inputs: of the metadata. Free sizes are 1, then `FREE_SIZE`.
+    """
+
+    def __init__(self, inputs: Sequence[Mapping[str, Any]]) -> None:
+        self._inputs = inputs
+        self.sized = lru_cache(SIZES)(self._sized)
+
+    def of(self, size: int = FREE_SIZE) -> tuple[dict[str, str], bytes]:
+        """Headers and body of one whose free sizes are 1, then this."""
+        tensors = {}
+        for tensor in self._inputs:
+            free = [1] + [size] * (len(tensor["shape"]) - 1)
+            shape = [n if n > 0 else other for n, other in zip(tensor["shape"], free, strict=True)]
+            dtype = DTYPES[tensor["datatype"]]
+            tensors[tensor["name"]] = (
+                np.full(shape, b"", object) if tensor["datatype"] == "BYTES" else np.zeros(shape, dtype)
+            )
+        return encode_request(InferRequest(tensors))
+
+    def _sized(self, size_bytes: float) -> tuple[dict[str, str], bytes]:
+        """One of so many bytes, where one size of its only input is free; else as it is."""
+        (first, *others), width = self._inputs, 0.0
+        if not others and sum(n <= 0 for n in first["shape"][1:]) == 1 and first["datatype"] != "BYTES":
+            row = np.dtype(DTYPES[first["datatype"]]).itemsize * math.prod(n for n in first["shape"] if n > 0)
+            width = size_bytes / row
+        return self.of(max(round(width), 1) if width else FREE_SIZE)
+
+
 async def zeros(client: http.Client, task: str) -> tuple[dict[str, str], bytes]:
-    """A query of zeros that a task's workers take, from its metadata; free sizes are 1, then `FREE_SIZE`.
+    """One query of zeros for a task; see `zeros_for`."""
+    return (await zeros_for(client, task)).of()
+
+
+async def zeros_for(client: http.Client, task: str) -> Zeros:
+    """Queries of zeros for a task.
 
     Raises:
         ConnectionError, TimeoutError: the gateway does not answer.
@@ -210,15 +250,7 @@ async def zeros(client: http.Client, task: str) -> tuple[dict[str, str], bytes]:
     answer = await client.request("GET", f"/v2/models/{task}")
     if answer.status != 200:
         raise ValueError(f"task {task}: no worker describes its model: {answer.body.decode()[:200]}")
-    tensors = {}
-    for tensor in json.loads(answer.body)["inputs"]:
-        free = [1] + [FREE_SIZE] * (len(tensor["shape"]) - 1)
-        shape = [size if size > 0 else other for size, other in zip(tensor["shape"], free, strict=True)]
-        dtype = DTYPES[tensor["datatype"]]
-        tensors[tensor["name"]] = (
-            np.full(shape, b"", object) if tensor["datatype"] == "BYTES" else np.zeros(shape, dtype)
-        )
-    return encode_request(InferRequest(tensors))
+    return Zeros(json.loads(answer.body)["inputs"])
 
 
 def poisson_s(rate_qps: float, until_s: float, seed: int, entity: int) -> Iterator[float]:

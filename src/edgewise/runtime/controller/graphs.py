@@ -1,13 +1,16 @@
 """Split models of a scenario, live: a server on each node that has a speed, which serves the cut network.
 
 To gateways a server is a worker of a variant that is called as its graph; clients ask for the task of that
-name. What a query takes is what it takes on this machine: networks are run, not emulated.
+name. A user's network is run, and a query takes what it takes on this machine. One that is known by name has
+no weights, so there is nothing to run it for: where workers are emulated, stand-ins of its parts take the
+time that their operations take on the scenario's nodes.
 """
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -71,28 +74,36 @@ def with_servers(scenario: Scenario) -> Scenario:
     )
 
 
-def cut_graphs(scenario: Scenario, folder: Path) -> dict[str, str]:
+def cut_graphs(scenario: Scenario, folder: Path, emulated: bool) -> dict[str, dict[str, Any]]:
     """Write the sub-models of each graph beside the state.
 
     Args:
         scenario: as it was given, without servers.
+        emulated: those that have no weights take the scenario's time.
     Returns:
-        a digest of each.
+        of each, settings of its workers: a digest, and what the whole of it takes where it is emulated.
     Raises:
         EdgewiseError: a network cannot be read.
     """
-    from edgewise.profiling.dags import cut  # as the rest of it, an extra
+    from edgewise.profiling.dags import LIGHT, cut, without_work  # as the rest of it, an extra
 
     if not (graphs := served_graphs(scenario)):
         return {}
-    found, digests = splitting(scenario), dict[str, str]()
+    found, settings = splitting(scenario), dict[str, dict[str, Any]]()
     assert isinstance(found.program, SplitProgram)  # servers of one cluster
     power_ops = next(node.speed_ops for node in scenario.topology.nodes if node.speed_ops > 0)
     for spec, model, small in zip(scenario.graphs, found.models, found.contracted, strict=True):
         if spec in graphs and model is not None:
-            pieces = cut(model, small.members, dict(spec.shapes))
+            pieces, stands_in = (
+                cut(model, small.members, dict(spec.shapes)),
+                emulated and spec.network in LIGHT,
+            )
+            if stands_in:
+                model, pieces = without_work(model, pieces, dict(spec.shapes))
             costs = {"power_ops": power_ops, "link_bps": found.program.link_bps, "rate_qps": spec.rate_qps}
-            about = describe(model, small.graph, pieces, **costs)
+            about = describe(model, small.graph, pieces, emulated=stands_in, **costs)
             write_split(folder / FOLDER / f"{spec.name}{SUFFIX}", model, pieces, about)
-            digests[spec.name] = hashlib.sha256(msgspec.json.encode(about)).hexdigest()[:16]
-    return digests
+            settings[spec.name] = {"cut": hashlib.sha256(msgspec.json.encode(about)).hexdigest()[:16]}
+            if stands_in:
+                settings[spec.name]["profile"] = asdict(Profile(about.whole_s))
+    return settings

@@ -25,7 +25,7 @@ from edgewise.runtime.backends.system import THIS_MACHINE, choose
 from edgewise.runtime.controller.difference import Wanted, difference
 from edgewise.runtime.controller.graphs import cut_graphs, served_graphs, with_servers
 from edgewise.runtime.controller.known import Known
-from edgewise.runtime.controller.models import model_file
+from edgewise.runtime.controller.models import answering, model_file
 from edgewise.runtime.controller.planned_replicas import held, replicas
 from edgewise.runtime.controller.rolling import (
     ScenarioChange,
@@ -135,8 +135,8 @@ def prepare(
         folder: state of the system. What is known there of processes and streams is kept.
         given: policies by decision, see `deciding`; None keeps those of a system that runs, or did not come
             to its end, where they still fit: its controller switches them.
-        models: holds VARIANT.onnx, MODEL.onnx or VARIANT.split (`pieces`); others get a stand-in that
-            returns its input.
+        models: holds VARIANT.onnx, MODEL.onnx or VARIANT.split (`pieces`); others get a stand-in,
+            see `models`.
         gateways: how many; None for one at each site.
         gateway_processes: of each, which share its port; None: as many as run, or one.
         emulation: of links and workers.
@@ -173,15 +173,17 @@ def prepare(
     choose(store, backend_name, cluster)
     sharing = _sharing(store, gateway_processes)
     spaces = _spaces(store, scenario, on_namespaces, rehearsed)
-    cut = cut_graphs(given_scenario, folder)
+    cut = cut_graphs(given_scenario, folder, emulation.on)
     digest = _write(scenario, store)
     kinds = {
         name: _settings(variant, model_file(variant, models, folder), emulation)
-        | {"otlp": otlp, "cut": cut.get(name)}
+        | {"otlp": otlp, "cut": None}
+        | cut.get(name, {})
         | ({"needs": asdict(variant.resources), "image": cluster["image"]} if cluster is not None else {})
         for name in dict.fromkeys(world.variant_names)
         if (variant := scenario.catalog.variant(name))
     }
+    serving = {} if services is None else answering(kinds, services, folder)
     splits = {each.name: kinds[each.variant]["split"] for each in scenario.topology.workers}
     settings = {
         "splits": {name: split for name, split in splits.items() if split},
@@ -209,7 +211,7 @@ def prepare(
         ]
         wanted = [
             *workers,
-            *replicas(store, known.ports, services, kinds, held(scenario, services, workers)),
+            *replicas(store, known.ports, services, serving, held(scenario, services, workers)),
             *fronts,
         ]
         store.want([beside(process, known.rows, known.ports) for process in wanted], known.renamed)

@@ -222,6 +222,7 @@ class LiveQuery:
     stream_id: -1 for a request.
     began_s: when its present way began; emulated time counts from there.
     reserve_s: of the time left, what its work and way back need: a worker need not begin it later.
+    answer_bytes: how large its answer is, where ways are emulated.
     """
 
     body: bytes
@@ -232,6 +233,7 @@ class LiveQuery:
     expires_s: float = math.inf
     began_s: float = 0.0
     reserve_s: float = 0.0
+    answer_bytes: float = 0.0
 
     def __post_init__(self) -> None:
         self.began_s = self.received_s
@@ -343,7 +345,7 @@ def reported(answer: http.Response, worker: str, variant: str) -> http.Response:
 class Ways:
     """Emulated delays between access sites and clusters, drawn as in simulation.
 
-    there = δ + max(N(d, σ), 0) + ζ/u,  back = δ + max(N(d, σ), 0)
+    there = δ + max(N(d, σ), 0) + ζ/u,  back = δ + max(N(d, σ), 0) + ζ'/u
 
     Args:
         world: δ, d, σ and u of each site and cluster.
@@ -360,18 +362,21 @@ class Ways:
     carried: bool = False
 
     def delays_s(
-        self, site: int, cluster: int, size_bytes: float, stream: int, number: int
+        self, site: int, cluster: int, sizes_bytes: tuple[float, float], stream: int, number: int
     ) -> tuple[float, float]:
-        """Delay of a query there, and of its answer back."""
+        """Delay of a query there, and of its answer back, by the sizes of both."""
         world = self.world
         mean_s, deviation_s = world.delay_s[site, cluster], world.deviation_s[site, cluster]
         up, down = normal_pair_of(np.uint64(self.seed), int(Purpose.NETWORK), stream, number)
         link_bps, access_s = world.bandwidth_bps[site, cluster], world.access_delay_s[site]
-        sent_s = size_bytes * 8.0 / min(world.uplink_bps[site], link_bps)
+        byte_s = 8.0 / min(world.uplink_bps[site], link_bps)
         if self.carried:
-            sent_s -= size_bytes * 8.0 / link_bps
-        there_s = access_s + max(mean_s + deviation_s * up, 0.0) + sent_s
-        return float(there_s), float(access_s + max(mean_s + deviation_s * down, 0.0))
+            byte_s -= 8.0 / link_bps
+        there_s, back_s = (
+            access_s + max(mean_s + deviation_s * noise, 0.0) + size * byte_s
+            for noise, size in zip((up, down), sizes_bytes, strict=True)
+        )
+        return float(there_s), float(back_s)
 
     def rest_s(self, ways_s: tuple[float, float], passed_s: float, took_s: float) -> float:
         """What an answer has yet to travel.

@@ -315,7 +315,8 @@ class Gateway:
             return None
         self._travelled += 1
         key = query.stream_id if query.stream_id >= 0 else NO_STREAM + place.site
-        found = self.ways.delays_s(place.site, place.cluster, query.size_bytes, key, self._travelled)
+        sizes = query.size_bytes, query.answer_bytes
+        found = self.ways.delays_s(place.site, place.cluster, sizes, key, self._travelled)
         await pass_time(found[0])
         return found
 

@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
+
 from edgewise.core.dispatch.events import (
     Drop,
     ReplicaChanged,
@@ -30,6 +32,7 @@ from edgewise.core.dispatch.events import (
 )  # fmt: skip
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.dispatch.shares import MOST_WAITING
+from edgewise.model.services import have_answers
 from edgewise.runtime import clock, http
 from edgewise.runtime.gateway.forwarding import (
     LONGEST_S,
@@ -68,6 +71,7 @@ class ServiceRequests:
         over: the latest requests that are, for whoever keeps them: Unix time, and the rest of a `Request`
             after its site.
         stations: the cloud's cluster, then nodes.
+        answer_bytes: of each service, as simulated.
         answered: since then, of each service how many answers, and their bytes together.
     """
 
@@ -84,6 +88,7 @@ class ServiceRequests:
     over: deque[Over] = field(default_factory=lambda: deque(maxlen=MOST_UNKEPT))
     answered: dict[str, tuple[int, int]] = field(default_factory=dict)
     stations: tuple[str, ...] = field(init=False)
+    answer_bytes: list[float] = field(init=False)
     _targets: dict[str, Upstream] = field(default_factory=dict)
     _told: dict[str, tuple[bool, bool]] = field(default_factory=dict)  # of workers: wanted, and up
     _turns: dict[int, asyncio.Future[None]] = field(default_factory=dict)  # of requests that wait
@@ -91,6 +96,8 @@ class ServiceRequests:
     def __post_init__(self) -> None:
         services = self.core.services
         self.stations = (services.spec.cloud, *services.nodes)
+        answers = services.answer_bytes if have_answers(services.spec) else np.zeros(len(services.names))
+        self.answer_bytes = answers.tolist()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -324,6 +331,7 @@ class RequestWork:
         station = self._station = core.replicas[name].station
         self._name, query.began_s = name, clock.monotonic_s()
         query.reserve_s = core.reserve_s(self._number, there=not services.emulated)
+        query.answer_bytes = services.answer_bytes[self._service]
         if name in services.shared:
             self._session.request_sent(services.shared[name], len(query.body))
         cluster = core.services.clusters[station]

@@ -38,7 +38,15 @@ from edgewise.model.ways import Routes
 from edgewise.runtime.testbeds import Flow, nodes_on
 from edgewise.runtime.testbeds.flows import HubState, ShapedFlow, changes, read, wanted
 from edgewise.runtime.testbeds.hub_links import hub_links
-from edgewise.runtime.testbeds.kernel import FORWARD, Kernel, end_space, queue_commands, run, unavailable
+from edgewise.runtime.testbeds.kernel import (
+    FORWARD,
+    PACKET_BYTES,
+    Kernel,
+    end_space,
+    queue_commands,
+    run,
+    unavailable,
+)
 
 SPACES = "spaces"  # a setting of the store: `Space` of each site and node, on namespaces
 HUB = "hub"
@@ -365,7 +373,8 @@ def _join_ends(one: str, other: str, number: int) -> None:
     run(["ip", "link", "add", *first.split(), "type", "veth", "peer", *second.split()])
     for name, space in ends:
         where = [] if space == "1" else ["-n", space]
-        run(["ip", *where, "link", "set", "dev", name, "arp", "off", "gso_max_segs", "1", "up"])
+        how = ["mtu", str(PACKET_BYTES), "arp", "off", "gso_max_segs", "1", "up"]
+        run(["ip", *where, "link", "set", "dev", name, *how])
 
 
 def _rules(topology: Topology, routes: Routes, places: Mapping[str, Space]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from edgewise.errors import EdgewiseError, ScenarioError
+from edgewise.model.topology import Profile
 from edgewise.model.work import TaskGraph
 from edgewise.policies import USUAL
 from edgewise.runtime import http
@@ -29,7 +30,7 @@ from edgewise.runtime.protocol.messages import InferRequest, decode_response, en
 from edgewise.runtime.protocol.tensors import Array
 from edgewise.runtime.watch.metrics import page
 from edgewise.runtime.worker.batching import Line
-from edgewise.runtime.worker.onnx_model import OnnxModel
+from edgewise.runtime.worker.onnx_model import OnnxModel, SlowModel
 from edgewise.runtime.worker.worker import LiveWorker
 
 if TYPE_CHECKING:
@@ -49,12 +50,14 @@ class Part:
         name: in URLs, and of its file; empty where the task has no operator.
         task: of the contracted graph.
         inputs, outputs: its tensors.
+        emulated_s: that a stand-in takes; None: it is run.
     """
 
     name: str
     task: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    emulated_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,11 @@ class Cut:
     rate_qps: float
     policy: str = USUAL["split"]
 
+    @property
+    def whole_s(self) -> float:
+        """What a worker takes for the network."""
+        return sum(task.work_ops for task in self.graph.tasks) / self.power_ops
+
     def with_seconds(self, seconds: Mapping[str, float]) -> Cut:
         """With measured costs; tasks that were not measured cost nothing."""
         tasks = tuple(
@@ -88,13 +96,21 @@ class Cut:
         return replace(self, graph=replace(self.graph, tasks=tasks))
 
 
-def describe(model: onnx.ModelProto, graph: TaskGraph, pieces: Sequence[Piece], **setting: Any) -> Cut:
-    """What `write_split` writes; `setting`: power_ops, link_bps, rate_qps and policy of `Cut`."""
+def describe(
+    model: onnx.ModelProto, graph: TaskGraph, pieces: Sequence[Piece], emulated: bool = False, **setting: Any
+) -> Cut:
+    """What `write_split` writes.
+
+    Args:
+        emulated: pieces are stand-ins, and take the time that their costs say.
+        setting: power_ops, link_bps, rate_qps and policy of `Cut`.
+    """
     weights = {tensor.name for tensor in model.graph.initializer}
+    takes_s = {task.name: task.work_ops / setting["power_ops"] for task in graph.tasks} if emulated else {}
     return Cut(
         graph,
         tuple(
-            Part(f"piece{i}" if p.model is not None else "", p.task, p.inputs, p.outputs)
+            Part(f"piece{i}" if p.model is not None else "", p.task, p.inputs, p.outputs, takes_s.get(p.task))
             for i, p in enumerate(pieces)
         ),
         tuple(value.name for value in model.graph.input if value.name not in weights),
@@ -138,6 +154,11 @@ def read_split(folder: Path) -> Cut:
     return found
 
 
+def _model_of(part: Part, folder: Path) -> OnnxModel:
+    where = part.name, folder / f"{part.name}.onnx", folder
+    return OnnxModel(*where) if part.emulated_s is None else SlowModel(*where, Profile(part.emulated_s))
+
+
 class PieceWorker:
     """A worker of a network that also serves the network's sub-models.
 
@@ -154,7 +175,7 @@ class PieceWorker:
         self.whole, self.tracing = whole, whole.tracing
         self.pieces = {
             part.name: LiveWorker(
-                OnnxModel(part.name, folder / f"{part.name}.onnx", folder),
+                _model_of(part, folder),
                 MAX_QUEUE,
                 tracing=whole.tracing,
                 line=line,
