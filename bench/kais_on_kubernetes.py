@@ -179,7 +179,8 @@ room and the same requests. Times on replicas and links are emulated; replicas a
 as the method says. *Simulated* is the same scenario, with the same requests and policies, by
 `edgewise.simulate`. *Pods*: of replicas, that were ready at some time, and how many in the mean. *Waited*:
 share of the time in which gateways and clients could have run in which they had no processor. *Busy*:
-processors of the machine that all but the clients took, in the mean.
+processors of the machine that all but the clients took, in the mean. Networks were trained on this system by
+`python -m bench.kais_bed FOLDER`; their cards are in this folder, which `--cards` names.
 """
 
 

@@ -16,7 +16,7 @@ from edgewise.model.work import Stream
 from edgewise.run import graphs as split_models, jobs, pipelines, services, streams
 from edgewise.run.shared import Joined, RunContext
 from edgewise.run.tables import Columns, Make, SeedRun, Tables
-from edgewise.run.workers import pools
+from edgewise.run.workers import alone, pools
 from edgewise.sim.clock import JointClock
 from edgewise.sim.parts.jobs import OtherWork
 from edgewise.splitting import GraphsToRun
@@ -76,9 +76,10 @@ class JointRun:
         self.scenario, self.seed = scenario, seed
         self.wires, self.reserved, self.holders = run.wires, run.reserved, run.holders
         self.joined, self.plane = run.joined, run.plane
-        for work, join in KINDS.items():
-            if work in works:
-                run.joined[work] = join(run)
+        for work in [each for each in KINDS if each in works]:
+            if work == "services" and (workers := alone(run)) is not None:
+                run.joined["workers"] = workers
+            run.joined[work] = KINDS[work](run)
         self.parts = run.parts
         come_and_go = pools(run)
         self.orchestrating = run.orchestrating

@@ -8,13 +8,14 @@ from typing import Any
 from edgewise import policies
 from edgewise.core.orchestrate.core import orchestrating
 from edgewise.model.pools import orchestrated
-from edgewise.model.services import Services
+from edgewise.model.services import Services, serving
 from edgewise.run.holding import workers_there
 from edgewise.run.shared import Joined, Orchestrating, RunContext
 from edgewise.sim.parts.streams import StreamsPart
 from edgewise.sim.parts.workers import WorkersPart
 from edgewise.sim.sites import simulation_of
 from edgewise.sim.streams.guests import Guests
+from edgewise.workloads.services import names_of
 
 
 def orchestrate(run: RunContext, services: Services | None) -> Orchestrating:
@@ -45,11 +46,8 @@ def pools(run: RunContext) -> Joined | None:
 
 def hosting(run: RunContext, services: Services) -> Guests | None:
     """Requests at workers that streams use, too; None: no worker serves any."""
-    if not (named := [each.name for each in services.workers]):
-        return None
-    if "streams" not in run.joined:
-        run.joined["workers"] = _alone(run)
-    return streams_workers(run).host(named)
+    named = [each.name for each in services.workers]
+    return streams_workers(run).host(named) if named else None
 
 
 def streams_workers(run: RunContext) -> StreamsPart:
@@ -59,8 +57,11 @@ def streams_workers(run: RunContext) -> StreamsPart:
     return part
 
 
-def _alone(run: RunContext) -> Joined:
-    """Workers that serve requests, and no streams."""
+def alone(run: RunContext) -> Joined | None:
+    """Workers that serve requests where no streams come, whose part has them; None: there are none."""
+    spec = run.scenario.served
+    if "streams" in run.joined or not serving(spec, run.scenario.topology, names_of(run.scenario, spec)):
+        return None
     name, given = policies.deciding(run.scenario)["dispatch"], {"streams": (), "wires": run.wires}
     part = StreamsPart(
         simulation_of(run.scenario, lambda: policies.load("dispatch", name), run.seed, **given)
