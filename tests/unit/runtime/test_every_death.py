@@ -261,10 +261,15 @@ async def node(live):
 
 
 async def replica(live):
-    """It is taken away, and forgotten once it has ended."""
+    """It is taken away, and forgotten once it has ended; in the same turn a new one may get its name."""
     name = live.store.processes("replica")[0].process.name
     await live.ask("PUT", f"/v1/workers/{name.replace('#', '%23')}", {"wanted": False})
-    await live.until(lambda: live.store.process(name) is None and live.whole())
+
+    def gone():
+        row = live.store.process(name)
+        return row is None or row.process.wanted
+
+    await live.until(lambda: gone() and live.whole())
 
 
 DOES = [job, job_taken_back, job_of_a_node_that_fails, pipeline, worker, server, node, replica]

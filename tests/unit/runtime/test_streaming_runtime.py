@@ -108,7 +108,7 @@ def test_changes_lead_from_one_state_to_the_other_and_none_when_equal():
         "rule add from 10.0.0.1 to 10.0.0.2 iif b3 ipproto tcp dport 20001 lookup 100 pref 50",
         "rule add from 10.0.0.1 to 10.0.0.2 iif p7 ipproto tcp dport 20001 lookup 103 pref 50",
     ]
-    assert tc[0].startswith("class replace dev a0 parent 1: classid 1:4e21 htb prio 0 rate 1046000bit")
+    assert tc[0].startswith("class replace dev a0 parent 1: classid 1:4e21 htb prio 0 rate 1007000bit")
     assert tc[-1].endswith(
         "match ip src 10.0.0.1/32 match ip dst 10.0.0.2/32 match ip dport 20001 0xffff flowid 1:4e21"
     )
@@ -119,14 +119,14 @@ def test_changes_lead_from_one_state_to_the_other_and_none_when_equal():
     faster = HubState(dict(want.classes), want.filters, want.rules, want.rest_bps)
     faster.classes[0, 20_001] *= 2
     ip, tc = changes(want, faster)
-    assert ip == [] and len(tc) == 1 and "2092000bit" in tc[0]
+    assert ip == [] and len(tc) == 1 and "2014000bit" in tc[0]
     whole = [text for text in queue_commands("a0", 1e6, 3000, new=False) if "classid 1:1 " in text]
-    assert len(whole) == 1 and "rate 1045580bit ceil 1045580bit" in whole[0]
+    assert len(whole) == 1 and "rate 1007375bit ceil 1007375bit" in whole[0]
 
 
 def test_messages_have_what_flows_leave_of_a_link_and_never_nothing():
     before, after = wanted([], RATES_BPS, 100).rest_bps, wanted([FLOW], RATES_BPS, 100).rest_bps
-    assert after[0] == before[0] - 1_046_000 and after[3] == LEAST_BPS
+    assert after[0] == before[0] - 1_007_000 and after[3] == LEAST_BPS
 
 
 def test_packets_of_a_flow_whose_path_is_cut_go_nowhere():
