@@ -20,7 +20,8 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import product
 from pathlib import Path
 from threading import Event, Thread
@@ -101,9 +102,10 @@ def one(
         folder, state = Path(name), Path(name) / method
         kais_bed.write(comes := folder / "requests.csv", seed, seconds)
         scenario = kais_bed.world(seconds, comes)
+        on = running.enter_context(_on(cluster, space, image, state))
         prepared = prepare(
             state, scenario, given=policies | {"orchestrate": "none"}, emulation=Emulation(seed=seed),
-            backend=ChosenBackend(KUBERNETES, _on(cluster, space, image, state)),
+            backend=ChosenBackend(KUBERNETES, on),
         )  # fmt: skip
         running.enter_context(nursing(prepared, PATIENCE_S))
         # As simulated, nothing is decided before anything comes.
@@ -122,12 +124,16 @@ def one(
         }  # fmt: skip
 
 
-def _on(cluster: Cluster, space: str, image: str, state: Path) -> dict[str, Any]:
-    """Where a system runs: a namespace of its own, which is made."""
+@contextmanager
+def _on(cluster: Cluster, space: str, image: str, state: Path) -> Iterator[dict[str, Any]]:
+    """Where a system runs: a namespace of its own, which is made, and removed with all that is in it."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space, "labels": labels}})
     cluster.wait(lambda: cluster.find("serviceaccount", "default", space) is not None, 60, "its account")
-    return settings_of(OnCluster(str(cluster.kubeconfig), space, image, HOST_SIDE, "Never"), state)
+    try:
+        yield settings_of(OnCluster(str(cluster.kubeconfig), space, image, HOST_SIDE, "Never"), state)
+    finally:
+        cluster.kubectl("delete", "namespace", space, "--wait", f"--timeout={PATIENCE_S:g}s")
 
 
 class Pods:
