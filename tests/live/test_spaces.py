@@ -155,8 +155,8 @@ def test_what_links_here_carry_is_not_passed_once_more():
     made = scenario()
     world = World.build(made.catalog, made.topology, made.sharing)
     emulated, carried = Ways(world, 7), Ways(world, 7, carried=True)
-    there_s, back_s = emulated.delays_s(0, 1, SENT_BYTES, 1, 1)
-    rest_s, same_s = carried.delays_s(0, 1, SENT_BYTES, 1, 1)
+    there_s, back_s = emulated.delays_s(0, 1, (SENT_BYTES, 0.0), 1, 1)
+    rest_s, same_s = carried.delays_s(0, 1, (SENT_BYTES, 0.0), 1, 1)
     uplink_s = 8 * SENT_BYTES / min(float(world.uplink_bps[0]), RATE_BPS)
     assert there_s - rest_s == pytest.approx(8 * SENT_BYTES / RATE_BPS) and same_s == back_s
     assert there_s == pytest.approx(uplink_s + 0.004)
