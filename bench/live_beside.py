@@ -74,11 +74,9 @@ OPEN = (
     "",
     "Idle workers of one place are equal when simulated, and not quite when measured, so a stream gets "
     "another one live, and two streams meet at a worker in one run and not in the other. Kubernetes' "
-    "autoscaler counts what replicas hold at one moment, which live is some 0.3 s from the simulated "
-    "one; from then on runs have other numbers of replicas, and pipelines other cores. Where there is "
-    "one worker a place to choose, and replicas are given, tails of requests and frames of the same "
-    f"scenario are within what is asked for: [few choices]({FEW_CHOICES}/index.md). What stays open "
-    "there is the tail of some 200 queries of surveys, whose streams wait for room at a single worker.",
+    "autoscaler counts what replicas hold at one moment, which live is another one; from then on runs have "
+    "other numbers of replicas, and pipelines other cores. Whether that is why differences are open, runs "
+    f"say that leave little to choose: [few choices]({FEW_CHOICES}/index.md).",
 )
 SCALES = {"in time": ("points", 100.0), "done": ("points", 100.0), "answered": ("points", 100.0)}
 Figures = dict[str, dict[str, float]]

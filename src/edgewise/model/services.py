@@ -82,6 +82,11 @@ class Services:
     deadline_s: Floats
     answer_bytes: Floats
 
+    @property
+    def simulated_answer_bytes(self) -> Floats:
+        """(S,) of an answer, as far as answers of a size are simulated."""
+        return self.answer_bytes if have_answers(self.spec) else np.zeros_like(self.answer_bytes)
+
     def place(self, settings: Mapping[str, Any]) -> tuple[int, int] | None:
         """Node and service of a replica, by the names in its settings; None when there are none such."""
         service, node = settings["service"], settings["node"]

@@ -94,11 +94,8 @@ def cut_graphs(scenario: Scenario, folder: Path, emulated: bool) -> dict[str, di
     power_ops = next(node.speed_ops for node in scenario.topology.nodes if node.speed_ops > 0)
     for spec, model, small in zip(scenario.graphs, found.models, found.contracted, strict=True):
         if spec in graphs and model is not None:
-            pieces, stands_in = (
-                cut(model, small.members, dict(spec.shapes)),
-                emulated and spec.network in LIGHT,
-            )
-            if stands_in:
+            pieces = cut(model, small.members, dict(spec.shapes))
+            if stands_in := emulated and spec.network in LIGHT:
                 model, pieces = without_work(model, pieces, dict(spec.shapes))
             costs = {"power_ops": power_ops, "link_bps": found.program.link_bps, "rate_qps": spec.rate_qps}
             about = describe(model, small.graph, pieces, emulated=stands_in, **costs)

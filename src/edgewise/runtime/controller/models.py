@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgewise.errors import ScenarioError
-from edgewise.model.services import Services, have_answers
+from edgewise.model.services import Services
 from edgewise.model.topology import Variant
 from edgewise.runtime import disk
 from edgewise.runtime.controller.graphs import FOLDER as GRAPHS
@@ -38,8 +38,8 @@ def answering(
 ) -> dict[str, dict[str, Any]]:
     """What replicas of each service need to run, by its name: stand-ins answer as many bytes as it says."""
     found = {name: kinds[name] for name in services.names}
-    for name, size_bytes in zip(services.names, services.answer_bytes.tolist(), strict=True):
-        if Path(found[name]["file"]).name == STAND_IN and size_bytes and have_answers(services.spec):
+    for name, size_bytes in zip(services.names, services.simulated_answer_bytes.tolist(), strict=True):
+        if Path(found[name]["file"]).name == STAND_IN and size_bytes:
             file = folder / f"{size_bytes:.0f}-bytes-{STAND_IN}"
             write_stand_in(file, size_bytes)
             found[name] = found[name] | {"file": str(file.resolve())}

@@ -16,8 +16,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
-
 from edgewise.core.dispatch.events import (
     Drop,
     ReplicaChanged,
@@ -32,7 +30,6 @@ from edgewise.core.dispatch.events import (
 )  # fmt: skip
 from edgewise.core.dispatch.requests import RequestCore
 from edgewise.core.dispatch.shares import MOST_WAITING
-from edgewise.model.services import have_answers
 from edgewise.runtime import clock, http
 from edgewise.runtime.gateway.forwarding import (
     LONGEST_S,
@@ -96,8 +93,7 @@ class ServiceRequests:
     def __post_init__(self) -> None:
         services = self.core.services
         self.stations = (services.spec.cloud, *services.nodes)
-        answers = services.answer_bytes if have_answers(services.spec) else np.zeros(len(services.names))
-        self.answer_bytes = answers.tolist()
+        self.answer_bytes = services.simulated_answer_bytes.tolist()
 
     @property
     def names(self) -> tuple[str, ...]:
