@@ -7,6 +7,7 @@ Needs torch.
 """
 
 import csv
+import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -77,11 +78,18 @@ def explore(folder: Path, work: Path, worlds: Sequence[int], until: float) -> in
                     for name in alone if training == TRAININGS[0] else ():
                         write(_scores(world, setting, name, "", partial(policies.load, "dispatch", name)))
                     if (str(world), setting, NETWORK, str(training)) not in done:
-                        card = _train(folder, work, world, setting, training)
+                        card = train(work, world, setting, training)
+                        _write_curve(folder, (world, setting, training), curve_of(card))
                         make = partial(policies.load, "dispatch", str(card))
                         write(_scores(world, setting, NETWORK, training, make))
                     count += 1
     return count
+
+
+def _write_curve(folder: Path, of: tuple[int, str, int], curve: Sequence[float]) -> None:
+    with resumed(folder / "curves.csv", CURVES, 3) as (done, write):
+        if tuple(map(str, of)) not in done:
+            write([(*of, number, success) for number, success in enumerate(curve, 1)])
 
 
 def _scores(world: int, setting: str, policy: str, training: int | str, make: Any) -> list[Sequence[Any]]:
@@ -91,14 +99,19 @@ def _scores(world: int, setting: str, policy: str, training: int | str, make: An
     return [(world, setting, policy, training, seed, mean_success(scenario, make, [seed])) for seed in SEEDS]
 
 
-def _train(folder: Path, work: Path, world: int, setting: str, training: int) -> Path:
-    """ASET as published, trained in a world; where its card is. Writes its curve."""
+def train(work: Path, world: int, setting: str, training: int) -> Path:
+    """ASET as published, trained in a world; where its card is. What is there is not trained again.
+
+    Args:
+        work: of trainings under way and their cards.
+        training: one of TRAININGS.
+    """
     from edgewise.learn import harness
     from edgewise.learn.dqn import DqnConfig, DqnTrainer
     from edgewise.learn.env import DispatchEnv
 
     class Alone(DqnTrainer):
-        """Judged here and not by the harness."""
+        """Judged by whoever trains it, and not by the harness."""
 
         def rivals(self, card: Path) -> dict[str, Any]:
             return {}
@@ -106,19 +119,20 @@ def _train(folder: Path, work: Path, world: int, setting: str, training: int) ->
         def more_scores(self, rivals: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
             return {}
 
-    scenario = scenario_of(world, setting)
-    config = DqnConfig(scenario.name, "history", PAPER, EPISODES, training).improved(["none"])
-    trainer = Alone(config, DispatchEnv(scenario, PAPER, "history", bound=False))
     name = f"aset-{'ships' if world < 0 else world}-{setting}-{training}"
-    command = "python -m edgewise_studies.calibration learned"
-    card = harness.train(trainer, work, name, command=command, validation=SEEDS)
-    with resumed(folder / "curves.csv", CURVES, 3) as (done, write):
-        if (str(world), setting, str(training)) not in done:
-            write([
-                (world, setting, training, number, round(each["success"], 5))
-                for number, each in enumerate(trainer.curve, 1)
-            ])  # fmt: skip
+    card = work / f"{name}.json"
+    if not card.exists():
+        scenario = scenario_of(world, setting)
+        config = DqnConfig(scenario.name, "history", PAPER, EPISODES, training).improved(["none"])
+        trainer = Alone(config, DispatchEnv(scenario, PAPER, "history", bound=False))
+        command = "python -m edgewise_studies.calibration learned"
+        harness.train(trainer, work, name, command=command, validation=SEEDS)
     return card
+
+
+def curve_of(card: Path) -> list[float]:
+    """Success of each episode of a training."""
+    return [success for _, success in json.loads(card.read_text(encoding="utf-8"))["curve"]]
 
 
 def read(path: Path) -> dict[tuple[int, str], Learned]:
