@@ -1,0 +1,142 @@
+"""KaiS as published: what its paper leaves open, tried in recipes on validation seeds.
+
+    python -m edgewise_studies.training.kais.published --minutes 30
+
+Networks, rewards and rules of learning are the paper's in every recipe. The paper does not say how far
+ahead a slot looks, how strongly drawn actions are kept apart, how many worlds an episode has, how long one
+trains, or whether orchestration learns beside dispatch or by itself. Each recipe is trained from the same
+seeds on `scarce` with the paper's sequences, and judged on validation seeds; rows go to
+docs/results/kais-published/tuning.csv, and what is there is not trained again.
+
+Our own method was searched for once, 24 generations of 24 candidates.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from edgewise import policies
+from edgewise.arrays import Floats
+from edgewise.learn.harness import about, write_card
+from edgewise.seeds import VALIDATION, only_validation_seeds
+from edgewise_studies.frozen import results_folder
+from edgewise_studies.resuming import resumed
+from edgewise_studies.training.kais.cmmac import DispatchConfig
+from edgewise_studies.training.kais.gpg import ScaleConfig
+from edgewise_studies.training.kais.judged import Fixed
+from edgewise_studies.training.kais.settings import evaluate, setting
+from edgewise_studies.training.kais.train import METHODS, Training, TrainingConfig
+
+NAME = "kais-published"
+WHERE, KIND, FRAMES = "scarce", "sequences", 10
+TRIED = (0, 1)  # seeds of the trainings by which a recipe is chosen
+JUDGED = VALIDATION[:10]
+COLUMNS = ("recipe", "training", "rate", "cost_bytes")
+SMOOTHING, STEADY = 5, 20  # episodes
+Step = Callable[[str], None]
+
+
+BASE = replace(METHODS["paper"], worlds=16, copies=2, episodes=40)
+BOTH: Mapping[str, TrainingConfig] = {
+    "base": BASE,
+    "near": replace(BASE, dispatch=DispatchConfig(gamma=0.9)),
+    "sure": replace(BASE, dispatch=DispatchConfig(entropy=0.05)),
+    "alike": replace(BASE, copies=8),
+    "long": replace(BASE, episodes=80),
+}
+GPG = TrainingConfig(dispatch=None, scale=ScaleConfig(rate=3e-4), worlds=8, copies=8, episodes=160)
+APART = "apart"  # cMMAC of the base, and a GPG that learned by itself under greedy dispatch
+RECIPES = (*BOTH, APART)
+
+
+def train(work: Path, recipe: str, seed: int, step: Step = lambda said: None) -> Fixed:
+    """Both halves of KaiS, trained by a recipe; what is in the folder is not trained again.
+
+    Args:
+        work: of trainings under way and cards.
+        recipe: one of RECIPES.
+        seed: 0 … 19, of weights and worlds.
+        step: told of every episode.
+    """
+    if recipe != APART:
+        return _trained(work, recipe, replace(BOTH[recipe], seed=seed), step)
+    dispatch, _ = _trained(work, "base", replace(BASE, seed=seed), step)
+    return Fixed(dispatch, _trained(work, APART, replace(GPG, seed=seed), step).orchestrate)
+
+
+def curve(work: Path, recipe: str, seed: int) -> list[float]:
+    """Rate of each episode of a training that is over."""
+    card = json.loads((work / f"{recipe}-{seed}.json").read_text(encoding="utf-8"))
+    return [rate for _, rate in card["curve"]]
+
+
+def _trained(work: Path, name: str, config: TrainingConfig, step: Step) -> Fixed:
+    """What a training finds: of all its networks, those that were best over 20 episodes."""
+    fixed = Fixed(policies.load("requests", "greedy"), policies.load("orchestrate", "none"))
+    training = Training(setting(WHERE, KIND, FRAMES), config, fixed)
+    stem = work / f"{name}-{config.seed}"
+    card, saved, best = (stem.with_name(f"{stem.name}{end}") for end in (".json", ".pt", ".best.pt"))
+    if card.exists():
+        return training.found(card)
+    if saved.exists():
+        training.load(saved)
+
+    def keep(figures: object) -> None:
+        step(f"training {stem.name}: episode {len(training.curve)} of {config.episodes}: {figures}")
+        training.save(saved)
+        if is_best(np.array([line["rate"] for line in training.curve])):
+            training.save(best)
+
+    training.train(keep)
+    said = about(training, f"python -m {__spec__.name}", ())
+    training.load(best)
+    return training.found(write_card(work, stem.name, said | training.networks(stem)))
+
+
+def is_best(rates: Floats) -> bool:
+    """Whether the mean over the last STEADY of (E,) episodes is the greatest so far; true before so many."""
+    means = smoothed(rates, STEADY)[STEADY - 1 :]
+    return means.size == 0 or bool(means[-1] >= means.max())
+
+
+def smoothed(curves: Floats, over: int = SMOOTHING) -> Floats:
+    """(…, E) each episode's mean with the `over` - 1 before it, or as many as there are."""
+    total = np.cumsum(np.concatenate([np.zeros((*curves.shape[:-1], 1)), curves], axis=-1), axis=-1)
+    end = np.arange(1, curves.shape[-1] + 1)
+    begin = np.maximum(end - over, 0)
+    return np.asarray((total[..., end] - total[..., begin]) / (end - begin))
+
+
+def main() -> None:
+    """Train and judge what has no row yet."""
+    parser = argparse.ArgumentParser(prog="python -m edgewise_studies.training.kais.published")
+    parser.add_argument("--minutes", type=float, default=30.0, help="begin nothing new after so long")
+    parser.add_argument("--work", type=Path, default=Path("runs") / NAME, help="of trainings under way")
+    asked = parser.parse_args()
+    until = time.monotonic() + 60.0 * asked.minutes
+    only_validation_seeds(JUDGED)
+    place = results_folder() / NAME
+    place.mkdir(exist_ok=True)
+    with resumed(place / "tuning.csv", COLUMNS, 2) as (done, write):
+        for seed, recipe in product(TRIED, RECIPES):
+            if (recipe, str(seed)) not in done and time.monotonic() < until:
+                found = train(asked.work, recipe, seed, print)
+                write([(recipe, seed, *judged(found, JUDGED))])
+
+
+def judged(found: Fixed, seeds: Sequence[int]) -> tuple[float, int]:
+    """Rate and bytes of a world, means over seeds."""
+    outcome = evaluate(setting(WHERE, KIND, FRAMES), *found, seeds)
+    return round(float(outcome.throughput_rate.mean()), 5), round(
+        float(outcome.cost_bytes.sum(axis=1).mean())
+    )
+
+
+if __name__ == "__main__":
+    main()
