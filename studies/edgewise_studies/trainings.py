@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
-from scipy.stats import trim_mean
+from scipy.stats import t as student, trim_mean
 
 from edgewise.arrays import Floats, Ints
 from edgewise_studies.claims import Finding
@@ -47,6 +47,26 @@ def interquartile_mean(scores: Floats, detail: str = "") -> Finding:
     found = [trim_mean(scores[drawn].ravel(), 0.25) for drawn in alike]
     low, high = np.quantile(np.repeat(found, times), ENDS)
     return Finding(estimate, (float(low), float(high)), n, detail=detail)
+
+
+def crossed(gains: Floats, detail: str = "") -> Finding:
+    """Mean of (trainings, worlds) values, with an interval over both: other trainings, and other worlds.
+
+    se² = s²_trainings / trainings + s²_worlds / worlds, of the means of rows and of columns
+
+    What both have in common is counted twice, so it errs to the wide side; degrees of freedom are
+    Satterthwaite's (1946). None of a single training or world.
+    """
+    parts, free = [], []
+    for means in (gains.mean(axis=1), gains.mean(axis=0)):
+        parts.append(float(means.var(ddof=1)) / means.size if means.size > 1 else np.nan)
+        free.append(means.size - 1)
+    square, estimate = sum(parts), float(gains.mean())
+    if np.isnan(square):
+        return Finding(estimate, None, len(gains), detail=detail)
+    within = sum(part**2 / each for part, each in zip(parts, free, strict=True))
+    half = float(student.ppf(0.975, square**2 / within) * np.sqrt(square)) if square > 0.0 else 0.0
+    return Finding(estimate, (estimate - half, estimate + half), len(gains), detail=detail)
 
 
 def profile(scores: Floats, levels: Floats) -> tuple[Floats, Floats, Floats]:

@@ -6,22 +6,26 @@ Forbidden here: torch, the engine.
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgewise.arrays import Floats32, Ints
+
+Halves = NDArray[np.float16]
 
 
 class Transitions(NamedTuple):
     """M transitions: state (M, …), action, n-step reward, discount of what follows, next state (M, …).
 
-    `discount` is 0 where the episode was lost; a time-out bootstraps. `place` is where they lie in the
-    ring and `weight` corrects for prioritised sampling (1 without).
+    States are in half precision, as they are kept. `discount` is 0 where the episode was lost; a time-out
+    bootstraps. `place` is where they lie in the ring and `weight` corrects for prioritised sampling (1
+    without).
     """
 
-    state: Floats32
+    state: Halves
     action: Ints
     reward: Floats32
     discount: Floats32
-    following: Floats32
+    following: Halves
     place: Ints
     weight: Floats32
 
@@ -86,11 +90,11 @@ class Replay:
             chosen, weight = rng.integers(known.size, size=count), np.ones(count)
         at = known[chosen]
         return Transitions(
-            state=self.states[at].astype(np.float32),
+            state=self.states[at],
             action=self.action[at],
             reward=self.reward[at],
             discount=self.discount[at],
-            following=self.states[self.following[at]].astype(np.float32),
+            following=self.states[self.following[at]],
             place=at,
             weight=weight.astype(np.float32),
         )

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +21,11 @@ from edgewise import policies
 from edgewise.policies.dispatch.meta import PAPER
 from edgewise.report.intervals import mean_interval
 from edgewise.seeds import only_validation_seeds
-from edgewise_studies.calibration.space import scenario_of
+from edgewise_studies.calibration.space import SHIPPED, scenario_of
 from edgewise_studies.resuming import resumed
 
 SETTINGS = ("edge", "burst")
+ELSEWHERE = ("dc", "co")  # topologies in which it is trained in the world that ships alone
 SEEDS = (500_200, 500_201, 500_202)  # none of those by which worlds were chosen
 TRAININGS = tuple(range(0, 100_000, 20_000))  # the first episode's seed of each
 EPISODES = 40  # as many as of the cards that ship
@@ -67,23 +69,26 @@ def explore(folder: Path, work: Path, worlds: Sequence[int], until: float) -> in
         How many trainings are measured now.
     """
     only_validation_seeds(SEEDS)
-    count = 0
     with resumed(folder / "learned.csv", COLUMNS, 4) as (done, write):
-        for training in TRAININGS:
-            for setting in SETTINGS:
-                for world in worlds:
-                    if time.monotonic() > until:
-                        return count
-                    alone = [name for name in PAPER if (str(world), setting, name, "") not in done]
-                    for name in alone if training == TRAININGS[0] else ():
-                        write(_scores(world, setting, name, "", partial(policies.load, "dispatch", name)))
-                    if (str(world), setting, NETWORK, str(training)) not in done:
-                        card = train(work, world, setting, training)
-                        _write_curve(folder, (world, setting, training), curve_of(card))
-                        make = partial(policies.load, "dispatch", str(card))
-                        write(_scores(world, setting, NETWORK, training, make))
-                    count += 1
-    return count
+        for count, (training, (world, setting)) in enumerate(product(TRAININGS, cells(worlds))):
+            if time.monotonic() > until:
+                return count
+            alone = [name for name in PAPER if (str(world), setting, name, "") not in done]
+            for name in alone if training == TRAININGS[0] else ():
+                write(_scores(world, setting, name, "", partial(policies.load, "dispatch", name)))
+            if (str(world), setting, NETWORK, str(training)) not in done:
+                card = train(work, world, setting, training)
+                _write_curve(folder, (world, setting, training), curve_of(card))
+                make = partial(policies.load, "dispatch", str(card))
+                write(_scores(world, setting, NETWORK, training, make))
+    return len(TRAININGS) * len(cells(worlds))
+
+
+def cells(worlds: Iterable[int]) -> list[tuple[int, str]]:
+    """World and setting of every training: both loads in each world, and other topologies of the one that ships."""
+    return [(world, setting) for setting, world in product(SETTINGS, worlds)] + [
+        (SHIPPED, setting) for setting in ELSEWHERE
+    ]
 
 
 def _write_curve(folder: Path, of: tuple[int, str, int], curve: Sequence[float]) -> None:
