@@ -15,9 +15,8 @@ from edgewise.learn.harness import write_card
 from edgewise.sim.slots.replicas import ReplicaWorlds
 from edgewise_studies.frozen import check_setting, setting_text
 from edgewise_studies.papers.kais import frozen
-from edgewise_studies.papers.kais_trained import settled
+from edgewise_studies.papers.kais_trained import STEADY, is_best, settled, smoothed
 from edgewise_studies.training import methods
-from edgewise_studies.training.kais.published import STEADY, is_best, smoothed
 from edgewise_studies.training.kais.settings import FIRST, TrainingSetting, description, evaluate, setting
 from edgewise_studies.training.kais.train import (
     METHODS,

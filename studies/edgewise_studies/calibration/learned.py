@@ -85,7 +85,7 @@ def explore(folder: Path, work: Path, worlds: Sequence[int], until: float) -> in
 
 
 def cells(worlds: Iterable[int]) -> list[tuple[int, str]]:
-    """World and setting of every training: both loads in each world, and other topologies of the one that ships."""
+    """World and setting of every training: both loads everywhere; where it ships other topologies, too."""
     return [(world, setting) for setting, world in product(SETTINGS, worlds)] + [
         (SHIPPED, setting) for setting in ELSEWHERE
     ]

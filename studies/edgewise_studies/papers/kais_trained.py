@@ -19,12 +19,12 @@ from edgewise_studies.run import Run, band, chart
 from edgewise_studies.training.kais.cmmac import DispatchConfig
 from edgewise_studies.training.kais.gpg import ScaleConfig
 from edgewise_studies.training.kais.judged import Fixed
-from edgewise_studies.training.kais.published import SMOOTHING, is_best, smoothed
 from edgewise_studies.training.kais.settings import evaluate, setting
 from edgewise_studies.training.kais.train import Training, TrainingConfig
 
 BOTH = TrainingConfig(worlds=16, copies=2, episodes=40)  # K1, K4
 BOTH_ON, FRAMES_BOTH, FRAMES_GPG = "scarce", 5, 10
+SMOOTHING, STEADY = 5, 20  # episodes
 GPG = TrainingConfig(dispatch=None, worlds=8, copies=8, episodes=160)  # K3, K6
 GPG_RATE = 3e-4  # of Adam; with 1e-3 and 5e-4 some trainings lose again what they had learned
 PATTERN_SEEDS, GRAPH_SEEDS, OTHER_SEEDS = 3, 3, 2
@@ -58,6 +58,12 @@ def _trained(run: Run, name: str, where: str, config: TrainingConfig, kind: str 
     if best is not None:  # some trainings lose again what they had learned
         training.load(best)
     return training
+
+
+def is_best(rates: Floats) -> bool:
+    """Whether the mean over the last STEADY of (E,) episodes is the greatest so far; true before so many."""
+    means = smoothed(rates, STEADY)[STEADY - 1 :]
+    return means.size == 0 or bool(means[-1] >= means.max())
 
 
 def _rates(run: Run, where: str, stem: str, config: TrainingConfig, seeds: int = OTHER_SEEDS) -> Floats:
@@ -118,6 +124,14 @@ def _frames(run: Run, curves: Floats, size: str) -> None:
         for kind, each in zip(KINDS, curves, strict=True):
             band(axes, x, each, kind)
     run.figure("k1", drawn)
+
+
+def smoothed(curves: Floats, over: int = SMOOTHING) -> Floats:
+    """(…, E) each episode's mean with the `over` - 1 before it, or as many as there are."""
+    total = np.cumsum(np.concatenate([np.zeros((*curves.shape[:-1], 1)), curves], axis=-1), axis=-1)
+    end = np.arange(1, curves.shape[-1] + 1)
+    begin = np.maximum(end - over, 0)
+    return np.asarray((total[..., end] - total[..., begin]) / (end - begin))
 
 
 def settled(curve: Floats) -> int:
