@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from edgewise.seeds import VALIDATION
-from edgewise_studies.papers import aset, ents, nona
+from edgewise_studies.papers import aset, aset_published, ents, nona
 
 SEEDS = (2_000_000,)
 
@@ -18,6 +18,9 @@ def shorten(patch, name):
         run_one, bound = aset.run_one, aset.hindsight_bound
         patch.setattr(aset, "run_one", lambda scenario, *rest: run_one(short(scenario), *rest))
         patch.setattr(aset, "hindsight_bound", lambda scenario, seed: bound(short(scenario), seed))
+    if name == "aset-published":
+        scenario_of = aset_published.scenario_of
+        patch.setattr(aset_published, "scenario_of", lambda *cell: short(scenario_of(*cell)))
     if name == "nona":
         study = nona.Study
         patch.setattr(nona, "Study", lambda workload, queries: study(workload, 100))

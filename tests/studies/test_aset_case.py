@@ -10,7 +10,10 @@ from edgewise.core.dispatch.views import DispatchView, Items
 from edgewise.core.world import World
 from edgewise.policies.dispatch.meta import PAPER
 from edgewise.workloads.generate import generate_streams
-from edgewise_studies.papers import aset, field
+from edgewise_studies.calibration import fitting, learned
+from edgewise_studies.calibration.space import SHIPPED
+from edgewise_studies.frozen import results_folder
+from edgewise_studies.papers import aset, aset_published, field
 from edgewise_studies.run import carry_out
 
 
@@ -113,3 +116,10 @@ def test_the_rival_is_the_best_of_the_papers_on_validation(topology):
     scores = aset.card(f"aset-{topology}")["scores"]
     reproduction = aset.Run(None, True, (), None, None)
     assert aset.rival_of(reproduction, topology) == max(PAPER, key=scores.__getitem__)
+
+
+def test_claims_about_aset_as_published_are_of_the_worlds_that_were_frozen():
+    assert (SHIPPED, *fitting.frozen(results_folder())) == aset_published.WORLDS
+    cells = {tuple(cell) for cell in (*aset_published.CELLS, *aset_published.AWAY)}
+    assert cells == set(learned.cells(aset_published.WORLDS))
+    assert list(aset_published.VALIDATED) == list(learned.SEEDS)

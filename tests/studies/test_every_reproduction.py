@@ -13,7 +13,7 @@ from edgewise_studies import papers as papers, run
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
-TRAINED = {"kais"}  # a full run trains, which tests/learn does
+TRAINED = {"kais", "aset-published", "kais-published"}  # a full run trains, which tests/learn does
 
 
 def carried_out(name, folder, patch, **options):
@@ -37,6 +37,13 @@ def test_a_quick_run_of_kais_makes_all_but_what_is_trained_or_timed(tmp_path, mo
         "learns", "gap", "frames-raw", "dispatch-delay", "orchestration-delay", "balance", "nodes", "graph",
         "graph-complex",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "made"), [("aset-published", "each-run"), ("kais-published", "closest")])
+def test_a_quick_run_of_a_method_as_published_has_what_needs_no_training(name, made, tmp_path, monkeypatch):
+    report = carried_out(name, tmp_path, monkeypatch, quick=True)
+    assert {claim.id for claim in report.claims if claim.estimate is not None} == {made}
+    assert len(list(tmp_path.glob("*.png"))) == 1
 
 
 @pytest.mark.skipif(find_spec("torch") is not None, reason="torch is here")

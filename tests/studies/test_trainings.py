@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from edgewise_studies.trainings import interquartile_mean, profile, resamples
+from edgewise_studies.trainings import crossed, interquartile_mean, profile, resamples
 
 
 def test_the_middle_half_is_what_counts():
@@ -45,3 +45,17 @@ def test_a_profile_falls_from_all_to_none_and_its_band_holds_it():
     share, low, high = profile(scores, np.array([0.5, 1.75, 3.5]))
     assert share.tolist() == [1.0, pytest.approx(4 / 6), 0.0]
     assert (low <= share).all() and (share <= high).all() and low[1] < high[1]
+
+
+def test_an_interval_over_trainings_and_worlds_holds_the_mean_as_often_as_it_says():
+    rng, held = np.random.default_rng(7), 0
+    for _ in range(400):
+        trained, worlds = rng.normal(0.0, 1.0, (5, 1)), rng.normal(0.0, 0.7, (1, 10))
+        low, high = crossed(trained + worlds + rng.normal(0.0, 0.5, (5, 10))).ci
+        held += low <= 0.0 <= high
+    assert 0.93 <= held / 400 <= 0.99
+
+
+def test_crossed_values_without_spread_leave_no_doubt_and_one_row_has_no_interval():
+    assert crossed(np.full((3, 4), 0.2)).ci == pytest.approx((0.2, 0.2))
+    assert crossed(np.ones((1, 4))).ci is None

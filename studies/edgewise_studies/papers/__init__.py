@@ -2,8 +2,10 @@
 
 from edgewise_studies.papers import (
     aset as aset,
+    aset_published as aset_published,
     ents as ents,
     kais as kais,
+    kais_published as kais_published,
     nona as nona,
     osdec as osdec,
     queues as queues,

@@ -185,7 +185,7 @@ def _delays(run: Run) -> None:
     _graph_delay(run, worlds)
     sent = []
     while not worlds.done:
-        took, stations = _timed(lambda: dispatch.decide(worlds.view))
+        took, stations = timed(lambda: dispatch.decide(worlds.view))
         if (worlds.view.head >= 0).any():
             sent.append(took / int((worlds.view.head >= 0).sum()))
         worlds.step(stations)
@@ -206,12 +206,13 @@ def _graph_delay(run: Run, worlds: ReplicaWorlds) -> None:
             "gpg", runner(Path(folder) / "gpg.orchestrate.onnx"), False, True, (system.nodes, system.services)
         )
     network.reset(system, Key(0))
-    took = [_timed(lambda: network.decide(worlds.view))[0] for _ in range(50)]
+    took = [timed(lambda: network.decide(worlds.view))[0] for _ in range(50)]
     words = f"ms; median of {len(took)}, {worlds.system.nodes} nodes, the paper's network, fresh weights"
     run.claim("orchestration-delay", exact(1e3 * float(np.median(took)), words), at_most(10.0))
 
 
-def _timed(work: Callable[[], Ints]) -> tuple[float, Ints]:
+def timed(work: Callable[[], Ints]) -> tuple[float, Ints]:
+    """Seconds that it took, and what it gave."""
     started = time.perf_counter()
     done = work()
     return time.perf_counter() - started, done
@@ -239,14 +240,19 @@ def _concatenated(run: Run) -> None:
 def _central(run: Run) -> None:
     """Observations go up and decisions come down: two delays to the cloud before a request is sent."""
     where = setting("scarce")
-    seeds, system = run.seeds[:10], where.system
-    lag = int(np.ceil(2.0 * float(system.delay_s[:, 0].mean()) / system.slot_s))
+    seeds = run.seeds[:10]
+    lag = lag_to_cloud(where.system)
     here = _pair(where, seeds, ("evolved", "evolved"))
     there = evaluate(where, Centralised(dispatch_named("evolved"), lag), scale_named("evolved"), seeds)
     detail = f"a decision in the cloud comes {lag} slots later; {_words(here)}, {_words(there)}"
     run.claim(
         "decentralised", measured(mean_frame_rate(here) / mean_frame_rate(there), detail), at_least(1.01)
     )
+
+
+def lag_to_cloud(system: System) -> int:
+    """Slots in which an observation goes up and a decision comes down."""
+    return int(np.ceil(2.0 * float(system.delay_s[:, 0].mean()) / system.slot_s))
 
 
 def _lengths(run: Run) -> None:

@@ -1,0 +1,231 @@
+"""ASET as published: its network and algorithm 1, choosing among its seven policies, where there may be room.
+
+The paper leaves its worlds open, and in those that ship with edgewise little is to be had by choosing among
+the seven. So its claims are tried in every world that fits what the paper says of static policies
+(`edgewise_studies.calibration`), with trainings of its own in each: what is found is a distribution. The
+rival is the best of the seven, by validation seeds; gains are paired by test seed.
+
+Trainings are kept in the output folder: a run that was stopped goes on.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from edgewise.arrays import Floats
+from edgewise.policies.dispatch.meta import PAPER
+from edgewise.seeds import VALIDATION
+from edgewise.sim.sites import simulation_of
+from edgewise_studies.calibration import learned, measure, room
+from edgewise_studies.calibration.space import SHIPPED, scenario_of
+from edgewise_studies.claims import at_most, better_by, measured, within
+from edgewise_studies.frozen import setting_text, sha256
+from edgewise_studies.papers import field as field_rules
+from edgewise_studies.papers.aset import run_one
+from edgewise_studies.run import Run, boxes, chart, reproduction
+from edgewise_studies.trainings import crossed, interquartile_figure, interquartile_mean, profile_figure
+
+WORLDS = (SHIPPED, 0, 1, 2, 7, 9, 12)  # the one that ships, and those that fit and were frozen
+LOADS = {"edge": "A4: full-edge, λ = 60", "burst": "A5: full-edge under bursts"}  # in each world
+ELSEWHERE = {"dc": "A2: dc-cloud, λ = 60", "co": "A3: co-dc-cloud, λ = 60"}  # in the one that ships
+POINT = 0.01
+VALIDATED = VALIDATION[200:203]  # those of the calibration's trainings
+TENTH = 0.1  # of the time between streams, in which a choice is to be made
+
+
+class Cell(NamedTuple):
+    """A load or topology of a world."""
+
+    world: int
+    setting: str
+
+    @property
+    def id(self) -> str:
+        """Of its claim."""
+        return f"{self.setting}-{named(self.world)}"
+
+
+def named(world: int) -> str:
+    """Of a world, in ids."""
+    return "ships" if world == SHIPPED else str(world)
+
+
+CELLS = tuple(Cell(world, load) for load in LOADS for world in WORLDS)
+AWAY = tuple(Cell(SHIPPED, topology) for topology in ELSEWHERE)
+FIELD_CELLS = (Cell(SHIPPED, "edge"), Cell(SHIPPED, "burst"))
+
+_CLAIMS = {
+    **{
+        cell.id: f"{LOADS[cell.setting]}, world {named(cell.world)}: ASET is a point above its best policy"
+        for cell in CELLS
+    },
+    **{f"{load}-all": f"{title}, all worlds: ASET is a point above" for load, title in LOADS.items()},
+    "burst-more": "A5: ASET gains a point more under bursts than at a steady rate, over all worlds",
+    "dc-ships": f"{ELSEWHERE['dc']}, as shipped: ASET is within a point of its best policy (no room)",
+    "co-ships": f"{ELSEWHERE['co']}, as shipped: ASET is a point above its best policy",
+    "switch-time": "A6: 95 % of choices take a tenth of the time between streams or less (CPU), as shipped",
+    "plateau": "A7: the last ten of 40 episodes are as good as the ten before, ± 2 points, in the mean",
+    **{
+        f"field-{cell.setting}": f"{LOADS[cell.setting]}, as shipped: ASET is a point above the field"
+        for cell in FIELD_CELLS
+    },
+    "each-run": "full-edge, as shipped: each run's best policy is at most a point above the best for all",
+}
+
+
+def frozen() -> str:
+    """JSON of the hash of every scenario."""
+    hashes = {cell.id: sha256(scenario_of(*cell)) for cell in (*CELLS, *AWAY)}
+    how = {"trainings": list(learned.TRAININGS), "episodes": learned.EPISODES}
+    return setting_text({"scenarios": hashes} | how)
+
+
+@reproduction(
+    "aset-published",
+    paper="ASET as published: its network and algorithm 1, its seven policies",
+    claims=_CLAIMS,
+    ours={"each-run"},  # of no method: how much there is to choose
+    seeds=(10, 3),
+    setting=frozen,
+    needs="torch",
+)
+def aset_published(run: Run) -> None:
+    """A2 to A7 by trainings in every world; a quick run has the seven alone."""
+    if run.quick:
+        _each_run(run)
+        return
+    gains = {cell: _gains(run, cell) for cell in (*CELLS, *AWAY)}
+    for cell, (rival, found) in gains.items():
+        criterion = within(-POINT, POINT) if cell.setting == "dc" else better_by(POINT)
+        run.claim(cell.id, crossed(found, _words(run, cell, rival, found)), criterion)
+    _over_worlds(run, {cell: found for cell, (_, found) in gains.items()})
+    _each_run(run)
+    _field(run)
+    _plateau(run)
+    _switch_time(run)
+
+
+def success_of(cell: Cell, name: str, seed: int) -> float:
+    """Share of queries answered in time under a policy: a registered one, of the field, or a card."""
+    run = simulation_of(scenario_of(*cell), partial(field_rules.load, name), seed)
+    success: float = measure.figures_of(run)["success"]
+    return success
+
+
+def _successes(run: Run, cell: Cell, names: Sequence[str], seeds: Sequence[int]) -> Floats:
+    """(names, seeds)."""
+    tasks = [(cell, name, seed) for name in names for seed in seeds]
+    return np.array(run.every(success_of, tasks)).reshape(len(names), len(seeds))
+
+
+def _best(run: Run, cell: Cell, names: Sequence[str] = PAPER) -> str:
+    """Of several policies the best on validation seeds."""
+    found = _successes(run, cell, names, VALIDATED)
+    return run.rival(dict(zip(names, found, strict=True)), VALIDATED)
+
+
+def _cards(run: Run, cell: Cell) -> list[str]:
+    """The trainings of a cell."""
+    run.step(f"trainings, {cell.id}")
+    tasks = [(run.folder / "trained", *cell, training) for training in learned.TRAININGS]
+    return [str(card) for card in run.every(learned.train, tasks)]
+
+
+def _gains(run: Run, cell: Cell) -> tuple[str, Floats]:
+    """The rival, and (trainings, seeds) success of trained networks less its own."""
+    cards, rival = _cards(run, cell), _best(run, cell)
+    run.step(f"test seeds, {cell.id}")
+    found = _successes(run, cell, [*cards, rival], run.seeds)
+    return rival, found[:-1] - found[-1]
+
+
+def _words(run: Run, cell: Cell, rival: str, gains: Floats) -> str:
+    """What stands beside a claim: the rival, every training, and what there was to gain."""
+    each = ", ".join(f"{100.0 * gain:+.2f}" for gain in gains.mean(axis=1))
+    said = f"against {rival}; trainings {each} points"
+    rows = measure.read(run.results / "aset-calibration" / "room.csv")
+    known = room.gains(rows, *cell)
+    if known["seeds"]:
+        said += f"; who knows what comes gains {100.0 * known['windows']:+.1f} (a validation seed)"
+    return said
+
+
+def _over_worlds(run: Run, gains: Mapping[Cell, Floats]) -> None:
+    """All worlds at once: tables of (trainings, worlds)."""
+    tables = {
+        load: np.stack([gains[Cell(world, load)].mean(axis=1) for world in WORLDS], axis=1) for load in LOADS
+    }
+    for load, table in tables.items():
+        words = f"{len(WORLDS)} worlds, {len(table)} trainings each; mean {100.0 * table.mean():+.2f} points"
+        run.claim(f"{load}-all", interquartile_mean(table, words), better_by(POINT))
+    run.claim("burst-more", interquartile_mean(tables["burst"] - tables["edge"]), better_by(POINT))
+    shown = {LOADS[load]: 100.0 * table for load, table in tables.items()}
+    of = "points above the best of the seven"
+    run.figure("interquartile", interquartile_figure(shown, of))
+    run.figure("profiles", profile_figure(shown, of))
+    run.figure("gains", _gains_figure(gains))
+
+
+def _gains_figure(gains: Mapping[Cell, Floats]) -> Figure:
+    """A dot for each training, and the mean with its interval over trainings and seeds."""
+    title = "ASET as published less the best of its seven policies"
+    with chart(7.5, 1.5 + 0.3 * len(gains), title, "points; a dot is a training") as (figure, axes):
+        for row, found in enumerate(gains.values()):
+            each, whole = 100.0 * found.mean(axis=1), crossed(100.0 * found)
+            axes.plot(each, [row] * len(each), "o", color="#9FA8DA")
+            axes.plot(whole.ci or [whole.estimate] * 2, [row, row], color="#3F51B5")
+            axes.plot([whole.estimate], [row], "|", color="#3F51B5", markersize=14)
+        axes.axvline(0.0, color="black", linewidth=0.8)
+        axes.set_yticks(range(len(gains)), [cell.id for cell in gains])
+        axes.invert_yaxis()
+    return figure
+
+
+def _each_run(run: Run) -> None:
+    """How much one gains who knows before each run which of the seven will be best in it."""
+    run.step("the seven alone, full-edge")
+    cell = Cell(SHIPPED, "edge")
+    found, rival = _successes(run, cell, PAPER, run.seeds), _best(run, cell)
+    more = found.max(axis=0) - found[PAPER.index(rival)]
+    run.claim("each-run", measured(more, f"best for all: {rival}"), at_most(POINT))
+    run.figure("seven", boxes(dict(zip(PAPER, found, strict=True)), "The seven alone, full-edge", "in time"))
+
+
+def _field(run: Run) -> None:
+    for cell in FIELD_CELLS:
+        run.step(f"load balancers of the field, {cell.id}")
+        best = _best(run, cell, field_rules.FIELD)
+        found = _successes(run, cell, [*_cards(run, cell), best], run.seeds)
+        gains = crossed(found[:-1] - found[-1], f"against {best}")
+        run.claim(f"field-{cell.setting}", gains, better_by(POINT))
+
+
+def _plateau(run: Run) -> None:
+    """Curves of all trainings, and how much the last ten episodes differ from the ten before."""
+    cells = (*CELLS, *AWAY)
+    curves = np.array([learned.curve_of(Path(card)) for cell in cells for card in _cards(run, cell)])
+    changes = curves[:, -10:].mean(axis=1) - curves[:, -20:-10].mean(axis=1)
+    run.claim("plateau", measured(changes, f"{len(changes)} trainings"), within(-0.02, 0.02))
+    with chart(8.0, 4.2, "Success of training episodes, mean of ten", "episode", "success", columns=4) as (
+        drawn,
+        axes,
+    ):
+        for cell, each in zip(cells, curves.reshape(len(cells), -1, curves.shape[1]), strict=True):
+            axes.plot(np.convolve(each.mean(axis=0), np.ones(10) / 10, "valid"), label=cell.id)
+    run.figure("learning", drawn)
+
+
+def _switch_time(run: Run) -> None:
+    """Processor time of choices over the time between streams, of each training on a test seed of its own."""
+    cell = Cell(SHIPPED, "edge")
+    scenario = scenario_of(*cell)
+    per_s = len(scenario.topology.sites) * scenario.streams.arrivals.steps[0][1] / 60.0
+    each = zip(_cards(run, cell), run.seeds, strict=False)
+    taken = [run_one(scenario, card, seed).switch_s[1:] for card, seed in each]
+    share = [float(np.quantile(choices, 0.95)) * per_s for choices in taken]
+    median_ms = 1e3 * float(np.median(np.concatenate(taken)))
+    run.claim("switch-time", measured(share, f"p95 × streams/s; median {median_ms:.2f} ms"), at_most(TENTH))
