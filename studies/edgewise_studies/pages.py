@@ -6,6 +6,9 @@ docs/results/PAPER/withdrawn.json   those of it that do not, each with the reaso
 docs/results/PAPER/said.yaml        by hand: what the paper says, which claims answer it, and why
 docs/results/PAPER/index.md, claims.csv   written here
 
+A paper may have a second reproduction, of its method as published: its folder has no said.yaml, and what it
+found stands on the page of the paper, as FOLDER/CLAIM.
+
 A paper's statement is answered by claims about the paper's method alone; what is found with a method of
 edgewise's own stands beside it and decides nothing.
 """
@@ -38,6 +41,7 @@ class Said:
         past: id → why, of claims past the paper that do not hold.
         figures: names of pictures.
         extras: of the package of studies that a full run needs.
+        parts: folders of other reproductions of the paper.
     """
 
     title: str
@@ -47,12 +51,13 @@ class Said:
     past: Mapping[str, str]
     figures: Sequence[str]
     extras: str
+    parts: Sequence[str]
 
 
 def read_said(folder: Path) -> Said:
     """What is said of the paper of a folder."""
     read = yaml.safe_load((folder / "said.yaml").read_text(encoding="utf-8"))
-    return Said(**{"asked_now": {}, "past": {}, "figures": (), "extras": ""} | read)
+    return Said(**{"asked_now": {}, "past": {}, "figures": (), "extras": "", "parts": ()} | read)
 
 
 def read_claims(folder: Path, file: str = "claims.json") -> list[Row]:
@@ -80,23 +85,40 @@ def verdict(statuses: Iterable[Status]) -> str:
 
 def write(folder: Path, looks: Sequence[Mapping[str, Any]]) -> Path:
     """Page and points of the paper of a folder; where the page is."""
-    said, claims = read_said(folder), read_claims(folder)
-    _points(folder / "claims.csv", claims, said)
-    known = {claim["id"]: claim for claim in claims}
+    said, folders = read_said(folder), [folder]
+    folders += [folder.parent / part for part in said.parts]
+    for each in folders:
+        _points(each / "claims.csv", read_claims(each), said)
+    known = all_claims(folder, said)
     parts = [
         f"# {said.title}\n\n{said.intro.strip()}",
-        _measured(folder, looks),
+        "\n\n".join([*(_measured(each, looks) for each in folders), _READING]),
         _statements(said, known),
         _past(said, known),
         _details(said, known),
         _former(read_claims(folder, "former.json")),
         _withdrawn(read_claims(folder, "withdrawn.json")),
         "\n\n".join(f"![{Path(name).stem}]({name})" for name in said.figures),
-        _repeat(folder, said.extras),
+        _repeat(folders, said.extras),
     ]
     place = folder / "index.md"
     place.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
     return place
+
+
+def all_claims(folder: Path, said: Said) -> dict[str, Row]:
+    """Claims of a paper by id, those of other parts as FOLDER/ID."""
+    found = {claim["id"]: claim for claim in read_claims(folder)}
+    for part in said.parts:
+        for claim in read_claims(folder.parent / part):
+            found[f"{part}/{claim['id']}"] = {**claim, "id": f"{part}/{claim['id']}"}
+    return found
+
+
+_READING = (
+    "*Here* is estimate and 95 % interval. A verdict is on the paper's method alone: where only a method of "
+    "our own was measured it is *open*, and what ours comes to stands beside."
+)
 
 
 def _points(path: Path, claims: Iterable[Row], said: Said) -> None:
@@ -118,12 +140,12 @@ def _measured(folder: Path, looks: Sequence[Mapping[str, Any]]) -> str:
     same = [look for look in looks if look["paper"] == folder.name and look["seeds"] == whole["seeds"]]
     (*before, look) = [look for look in same if look["finished"] and not look["quick"]]
     again = f" It was look {len(before) + 1} at these seeds." if before else ""
+    at = f"../{folder.name}/"
     return (
-        f"Measured on {look['time'][:10]} by the code of commit `{look['commit'][:10]}` on "
-        f"{len(whole['seeds'])} test seeds, {first} to {last}.{again} Every claim is in "
-        "[claims.json](claims.json), and as points in [claims.csv](claims.csv); *here* is estimate and 95 % "
-        "interval. A verdict is on the paper's method alone: where only a method of our own was measured it "
-        "is *open*, and what ours comes to stands beside."
+        f"`{folder.name}` was measured on {look['time'][:10]} by the code of commit `{look['commit'][:10]}` "
+        f"on {len(whole['seeds'])} test seeds, {first} to {last}, in {whole['elapsed_s'] / 60.0:.0f} minutes."
+        f"{again} Every claim is in [claims.json]({at}claims.json), and as points in "
+        f"[claims.csv]({at}claims.csv)."
     )
 
 
@@ -194,16 +216,21 @@ def _withdrawn(claims: Sequence[Row]) -> str:
     return f"## Withdrawn\n\n{text} [withdrawn.json](withdrawn.json).\n\n" + "\n".join(lines)
 
 
-def _repeat(folder: Path, extras: str) -> str:
-    whole = json.loads((folder / "claims.json").read_text(encoding="utf-8"))
-    span = f"{whole['seeds'][0]}:{whole['seeds'][-1] + 1}"
+def _repeat(folders: Sequence[Path], extras: str) -> str:
+    lines = [
+        "python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e . -e './studies" + extras + "'"
+    ]
+    for folder in folders:
+        seeds = json.loads((folder / "claims.json").read_text(encoding="utf-8"))["seeds"]
+        span = f"{seeds[0]}:{seeds[-1] + 1}"
+        lines.append(f"  && .venv/bin/edgewise reproduce {folder.name} --seeds {span}")
+    command = " \\\n".join(lines)
     return f"""## Repeat it
 
 From a clean checkout, with the code as it is now; `git checkout` of the commit above gives the code of then:
 
 ```sh
-python3 -m venv .venv && .venv/bin/pip install -c constraints.txt -e . -e './studies{extras}' \\
-  && .venv/bin/edgewise reproduce {folder.name} --seeds {span}
+{command}
 ```"""
 
 

@@ -47,7 +47,7 @@ def folder(tmp_path):
     place = tmp_path / "small"
     place.mkdir()
     claims = [claim(status="fails"), claim("two", "edgewise")]
-    whole = {"paper": "p", "claims": claims, "seeds": [7, 8]}
+    whole = {"paper": "p", "claims": claims, "seeds": [7, 8], "elapsed_s": 90.0}
     (place / "claims.json").write_text(json.dumps(whole))
     (place / "withdrawn.json").write_text(json.dumps({"claims": [claim("old", why="it could not fail")]}))
     (place / "said.yaml").write_text(
@@ -87,23 +87,46 @@ def test_a_method_of_ours_decides_nothing_about_the_paper(folder):
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_pages_are_those_of_what_was_measured(folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("training"))
-    pages.write(copy, read_looks(RESULTS))
-    for name in ("index.md", "claims.csv"):
-        assert (copy / name).read_text("utf-8") == (folder / name).read_text("utf-8"), (
-            f"{folder.name}/{name}: `python -m edgewise_studies.pages` writes it"
+    written = [f"{folder.name}/index.md"]
+    for each in (folder, *(RESULTS / part for part in pages.read_said(folder).parts)):
+        shutil.copytree(each, tmp_path / each.name, ignore=shutil.ignore_patterns("training"))
+        written.append(f"{each.name}/claims.csv")
+    pages.write(tmp_path / folder.name, read_looks(RESULTS))
+    for name in written:
+        assert (tmp_path / name).read_text("utf-8") == (RESULTS / name).read_text("utf-8"), (
+            f"{name}: `python -m edgewise_studies.pages` writes it"
         )
+
+
+def test_another_part_of_a_paper_stands_on_its_page_under_its_own_name(folder):
+    part = folder.with_name("part")
+    part.mkdir()
+    whole = {"paper": "q", "claims": [claim(status="holds")], "seeds": [1, 2, 3], "elapsed_s": 60.0}
+    (part / "claims.json").write_text(json.dumps(whole))
+    said = (folder / "said.yaml").read_text().replace("claims: [one, two]", "claims: [part/one]")
+    (folder / "said.yaml").write_text(said + "parts: [part]\n")
+    look = {"finished": True, "quick": False, "time": "2030-01-31T", "commit": "ab"}
+    looks = [look | {"paper": "small", "seeds": [7, 8]}, look | {"paper": "part", "seeds": [1, 2, 3]}]
+    page = pages.write(folder, looks).read_text(encoding="utf-8")
+    (both,) = [line for line in page.splitlines() if line.startswith("| both")]
+    assert "`part/one`" in both and "**confirmed**" in both
+    assert "| `one` |" in page and "| `part/one` |" in page and (part / "claims.csv").exists()
+    assert "`part` was measured on 2030-01-31" in page and "3 test seeds, 1 to 3, in 1 minutes" in page
+    assert "reproduce small --seeds 7:9" in page and "reproduce part --seeds 1:4" in page
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_what_is_said_names_claims_and_figures_that_are_there(folder):
-    said, known = pages.read_said(folder), {each["id"] for each in pages.read_claims(folder)}
+    said = pages.read_said(folder)
+    known = set(pages.all_claims(folder, said))
     for each in said.statements:
         assert set(each) <= {"says", "published", "claims", "verdict", "why"}
         assert set(each.get("claims", ())) <= known and ("verdict" not in each or each["why"])
     answered = {id for each in said.statements for id in each.get("claims", ())}
     assert set(said.asked_now) <= known and all((folder / name).is_file() for name in said.figures)
-    papers_own = {id for id in known if run.find(folder.name).method(id) == "as published"}
+    papers_own = {
+        id for id, each in pages.all_claims(folder, said).items() if each["method"] == "as published"
+    }
     assert papers_own - answered <= {"otfa-milp"}  # past the paper
 
 
@@ -111,13 +134,14 @@ def test_what_is_said_names_claims_and_figures_that_are_there(folder):
 def test_each_claim_that_fails_has_its_reason(folder):
     said = pages.read_said(folder)
     explained = {id for each in said.statements if each.get("why") for id in each.get("claims", ())}
-    for each in pages.read_claims(folder):
+    for each in pages.all_claims(folder, said).values():
         if pages.status_now(each, said.asked_now) == "fails":
             assert each["id"] in explained | set(said.past), each["id"]
 
 
 def test_every_paper_has_a_page():
-    assert {folder.name for folder in FOLDERS} == set(run.registered()) - {"queues"}
+    parts = {part for folder in FOLDERS for part in pages.read_said(folder).parts}
+    assert {folder.name for folder in FOLDERS} | parts == set(run.registered()) - {"queues"}
 
 
 @pytest.mark.parametrize(
