@@ -17,6 +17,7 @@ from edgewise_studies.frozen import check_setting, setting_text
 from edgewise_studies.papers.kais import frozen
 from edgewise_studies.papers.kais_trained import STEADY, is_best, settled, smoothed
 from edgewise_studies.training import methods
+from edgewise_studies.training.kais.cmmac import DispatchConfig
 from edgewise_studies.training.kais.settings import FIRST, TrainingSetting, description, evaluate, setting
 from edgewise_studies.training.kais.train import (
     METHODS,
@@ -165,6 +166,29 @@ def test_only_the_critic_learns_in_the_first_episode(small: TrainingSetting) -> 
     assert moved() == [False, True]
     training.curve.append(training.round())
     assert moved() == [True, True]
+
+
+@pytest.mark.parametrize("printed", [False, True])
+def test_as_printed_the_actor_learns_at_once_and_the_target_follows_an_episode(
+    printed: bool, small: TrainingSetting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TrainingConfig(DispatchConfig(printed=printed), scale=None, worlds=2, episodes=2)
+    training = Training(small, config, methods.teachers())
+    dispatcher = training.dispatcher
+    assert dispatcher is not None
+    first, follow, followed = weights(dispatcher.actor), dispatcher.refresh, list[int]()
+    monkeypatch.setattr(dispatcher, "refresh", lambda: followed.append(1) or follow())
+    training.curve.append(training.round())
+    moved = not all(map(np.array_equal, first, weights(dispatcher.actor)))
+    assert moved == printed
+    followed.clear()
+    training.curve.append(training.round())
+    assert len(followed) == (1 if printed else 2)  # an episode has two frames
+    assert all(map(np.array_equal, weights(dispatcher.target), weights(dispatcher.critic)))
+
+
+def weights(network: torch.nn.Module) -> list[np.ndarray]:
+    return [p.detach().numpy().copy() for p in network.parameters()]
 
 
 def test_a_curve_settles_at_nine_tenths_of_its_gain() -> None:

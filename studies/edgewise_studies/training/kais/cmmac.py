@@ -64,6 +64,8 @@ class DispatchConfig:
         own: weight of the request's own fate (ours); see the module.
         gae, clip, epochs: ours; 0, 0, 1 is the paper's rule.
         entropy: weight of the bonus (ours).
+        printed: as the paper prints it, without what the module lists: V' becomes V after an episode, V has
+            no episode for itself, advantages stay as they are. The bonus is set by `entropy` all the same.
         minibatch: slots of all worlds in one step of Adam.
     """
 
@@ -79,6 +81,7 @@ class DispatchConfig:
     clip: float = 0.0
     epochs: int = 1
     entropy: float = 0.2
+    printed: bool = False
     minibatch: int = 20
 
 
@@ -224,7 +227,7 @@ class Dispatcher:
         states = [*memory.seen, self.see(view)]
         gain, aim = self.advantages(states, torch.stack(memory.reward))
         used = torch.stack([each.present for each in memory.seen]).view(gain.shape)
-        if used.any():
+        if used.any() and not config.printed:
             gain = (gain - gain[used].mean()) / gain[used].std().clamp_min(1e-6)
         if config.own > 0.0 and fates is not None:
             gain = gain + config.own * self._own_gain(memory, fates).view(gain.shape)

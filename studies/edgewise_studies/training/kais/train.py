@@ -143,6 +143,8 @@ class Training(HalvesTrainer):
                 self._judge(worlds.view, before, worlds.outcome())
         if learning is not None:
             learning.learn(self.config.copies)
+        if self.dispatcher is not None and self.dispatcher.config.printed:
+            self.dispatcher.refresh()
         outcome = worlds.outcome()
         rate, cost_bytes = outcome.throughput_rate.mean(), outcome.cost_bytes.sum(axis=1).mean()
         return {"rate": float(rate), "cost_bytes": float(cost_bytes)}
@@ -169,6 +171,8 @@ class Training(HalvesTrainer):
         if self.dispatcher is not None and warm:
             for first in range(0, len(seen), 10):
                 self.dispatcher.imitate(seen[first : first + 10], np.stack(shown[first : first + 10]))
+        elif self.dispatcher is not None and self.dispatcher.config.printed:
+            self.dispatcher.learn(worlds.view)
         elif self.dispatcher is not None and episode == self.config.warm_episodes:
             self.dispatcher.settle(worlds.view)
         elif self.dispatcher is not None:
