@@ -19,8 +19,8 @@ def shorten(patch, name):
         patch.setattr(aset, "run_one", lambda scenario, *rest: run_one(short(scenario), *rest))
         patch.setattr(aset, "hindsight_bound", lambda scenario, seed: bound(short(scenario), seed))
     if name == "aset-published":
-        scenario_of = aset_published.scenario_of
-        patch.setattr(aset_published, "scenario_of", lambda *cell: short(scenario_of(*cell)))
+        simulation_of = aset_published.simulation_of
+        patch.setattr(aset_published, "simulation_of", lambda world, *how: simulation_of(short(world), *how))
     if name == "nona":
         study = nona.Study
         patch.setattr(nona, "Study", lambda workload, queries: study(workload, 100))
