@@ -67,6 +67,7 @@ class Reproduction:
         as_live: ids of the claims in a setting as live, see `Claim.setting`.
         withdrawn: id → why, of what once was a claim and is none: results on test seeds still have it.
         trained: ids of the claims that need training runs, which lie in docs/results and not in a wheel.
+        training_of: the reproduction whose training runs these are; its own where nothing is said.
         seeds: how many test seeds a full and a quick run use.
         look: number of the complete look that is next, or was last; each has seeds of its own.
         setting: JSON of what is frozen as scenarios are; None where scenarios say everything.
@@ -84,6 +85,7 @@ class Reproduction:
     as_live: Collection[str] = ()
     withdrawn: Mapping[str, str] = field(default_factory=dict)
     trained: Collection[str] = ()
+    training_of: str = ""
     seeds: tuple[int, int] = (20, 5)
     look: int = 2
     setting: Callable[[], str] | None = None
@@ -327,7 +329,7 @@ def carry_out(
 
 def _training(what: Reproduction, results: Path, evidence: Path | None, quick: bool) -> Path | None:
     """Folder of the training runs; a quick run can do without, and leaves out what needs them."""
-    folder = (evidence or results) / what.name / "training"
+    folder = (evidence or results) / (what.training_of or what.name) / "training"
     if not what.trained or folder.is_dir():
         return folder if what.trained else None
     if quick and evidence is None:

@@ -8,5 +8,6 @@ from edgewise_studies.papers import (
     kais_published as kais_published,
     nona as nona,
     osdec as osdec,
+    osdec_live as osdec_live,
     queues as queues,
 )
