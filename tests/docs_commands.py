@@ -18,7 +18,7 @@ NOT_RUN = {
     "dev freeze": "fixes things for good: tests/studies/test_cli_reproduce.py",
     "dev looks": "lists what is published: tests/studies/test_cli_reproduce.py",
     "train": "needs torch and minutes: tests/learn",
-    "compare full-edge --policies aset,runs/aset": "of what `train` wrote: tests/learn",
+    "compare full-edge --policies chooser,runs/chooser": "of what `train` wrote: tests/learn",
     "compare three-tier --policies mine.py": "as it stands there by tests/repository/test_own_policy_docs.py",
 }
 """Why commands that begin so are not run here, and which test shows them."""

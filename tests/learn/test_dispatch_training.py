@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from edgewise.errors import PolicyError, RunError
-from edgewise.learn import harness
+from edgewise.learn import harness, methods
 from edgewise.learn.dqn import DqnConfig, DqnTrainer
 from edgewise.learn.harness import write_card
 from edgewise.learn.networks import PaperNetwork, PooledNetwork
 from edgewise.learn.replay import Replay
-from edgewise.policies.dispatch.aset import golden_states, trained
-from edgewise.policies.dispatch.meta import PAPER
+from edgewise.policies.dispatch.chooser import golden_states, trained
+from edgewise.policies.dispatch.meta import ALL, PAPER
 
 SMALL = DqnConfig(
     scenario="tiny",
@@ -118,6 +118,13 @@ def test_improvements_are_named():
     assert some.double and not some.dueling and some.priority > 0.0
     with pytest.raises(PolicyError, match="doubel"):
         SMALL.improved(["doubel"])
+
+
+def test_aset_is_as_published_and_the_chooser_is_ours():
+    name, aset, _ = methods.aset("tiny")
+    assert name == "aset-tiny" and aset.config == DqnConfig("tiny", "history", PAPER).improved(["none"])
+    name, chooser, _ = methods.chooser("tiny")
+    assert name == "chooser-tiny" and chooser.config == DqnConfig("tiny", actions=ALL)
 
 
 @pytest.mark.parametrize("improvement", ["none", "double", "dueling", "n-step", "prioritised"])

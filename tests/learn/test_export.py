@@ -15,7 +15,7 @@ from edgewise.errors import PolicyError
 from edgewise.learn.env import DispatchEnv
 from edgewise.learn.joint import JointEnv, bounded
 from edgewise.policies import cards
-from edgewise.policies.dispatch.aset import golden_states
+from edgewise.policies.dispatch.chooser import golden_states
 from edgewise.policies.requests.features import changes_possible, node_state
 from edgewise.policies.requests.learned import golden_system, golden_view
 from notebooks import FOLDER, cells, said

@@ -10,9 +10,10 @@ from edgewise.errors import EdgewiseError
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        ("train chooser --scenario nope", "no such file"),
         ("train aset --scenario nope", "no such file"),
-        ("train aset --improve doubel", "doubel"),
-        ("train aset --state nope", "--state 'nope': use one of history, pooled"),
+        ("train chooser --improve doubel", "doubel"),
+        ("train chooser --state nope", "--state 'nope': use one of history, pooled"),
         ("train defer nope", "nope"),
         ("train kais --method nope", "nope"),
         ("train kais --scenario nope", "nope"),

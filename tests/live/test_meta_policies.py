@@ -97,7 +97,7 @@ async def under_traffic(file, name):
     return session, active
 
 
-@pytest.mark.parametrize("name", ["lookahead", "aset", "bandit"])
+@pytest.mark.parametrize("name", ["lookahead", "chooser", "bandit"])
 def test_a_meta_policy_takes_over_under_traffic(name, tmp_path):
     session, active = asyncio.run(under_traffic(dense_file(tmp_path), name))
     assert session.core.faults == {}

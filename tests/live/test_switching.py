@@ -120,7 +120,7 @@ def test_every_policy_is_switched_to_under_load_with_an_empty_cache(system):
         opened = [(await open_stream(client, rate_qps=1 / PAUSE_S))[1]["stream"] for _ in range(CLIENTS)]
         looked = look([gateway])
         async with Queries([gateway], *(lambda stream=s: infer(client, stream) for s in opened)) as queries:
-            for name in [name for name in policies.names("dispatch") if not name.startswith("aset-")]:
+            for name in [name for name in policies.names("dispatch") if not name.startswith("chooser-")]:
                 done = await queries.switch(system, "/v1/policies/dispatch", name)
                 assert done["state"] == "done", done
                 assert [row["state"] for row in done["gateways"]] == ["done"]
@@ -142,7 +142,7 @@ def test_a_gateway_that_starts_again_finds_the_kernels_of_the_policy_in_use(syst
         client = system.gateway()
         for _ in range(3):
             assert (await open_stream(client, rate_qps=1))[0] == 201
-        assert (await system.switch("/v1/shadows/dispatch", "aset"))["state"] == "done"
+        assert (await system.switch("/v1/shadows/dispatch", "chooser"))["state"] == "done"
         assert kernels(system) == there
         client.close()
 

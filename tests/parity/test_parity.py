@@ -58,7 +58,7 @@ def live_commands(scenario, policy, seed, news):
 
 
 @pytest.mark.parametrize(
-    "policy", [name for name in policies.names("dispatch") if not name.startswith("aset-")]
+    "policy", [name for name in policies.names("dispatch") if not name.startswith("chooser-")]
 )
 @pytest.mark.parametrize("name", ["three-tier", "tiny", "narrow"])
 @pytest.mark.parametrize("seed", [0, 7])

@@ -58,7 +58,7 @@ class Sampling:
         self.last_s = core.now_s
 
 
-NAMES = [name for name in policies.names("dispatch") if not name.startswith("aset-")]
+NAMES = [name for name in policies.names("dispatch") if not name.startswith("chooser-")]
 
 
 @settings(max_examples=60, deadline=None)

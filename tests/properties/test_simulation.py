@@ -13,7 +13,7 @@ from edgewise.report.records import write_run
 from edgewise.sim.simulate import Simulation
 from edgewise.workloads.generate import generate_streams
 
-NAMES = [name for name in policies.names("dispatch") if not name.startswith("aset-")]
+NAMES = [name for name in policies.names("dispatch") if not name.startswith("chooser-")]
 
 
 @pytest.fixture(scope="module")

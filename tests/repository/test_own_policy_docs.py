@@ -34,7 +34,7 @@ def test_one_command_compares_it_with_all_others(mine):
     with chdir(mine):
         done = CliRunner().invoke(app, command.replace("0:10", "0:2").split(), env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output
-    fit = [name for name in policies.names("dispatch") if not name.startswith("aset-")]  # any topology
+    fit = [name for name in policies.names("dispatch") if not name.startswith("chooser-")]  # any topology
     assert not [name for name in (*fit, "NearNotCrowded") if name not in done.output]
     assert (mine / "runs/three-tier-compare/report.html").is_file()
 

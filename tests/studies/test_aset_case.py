@@ -1,4 +1,4 @@
-"""The reproduction of ASET, whole, on a small world."""
+"""The reproduction of ASET's claims by `chooser`, whole, on a small world."""
 
 import numpy as np
 import pytest
@@ -74,20 +74,20 @@ def test_noise_alone_makes_no_policy_weak():
 
 
 @pytest.mark.parametrize(
-    ("aset_rejects", "rival_rejects", "gained"), [(0.0, 0.0, 0.1), (0.03, 0.0, 0.07), (0.0, 0.05, 0.1)]
+    ("rejects", "rival_rejects", "gained"), [(0.0, 0.0, 0.1), (0.03, 0.0, 0.07), (0.0, 0.05, 0.1)]
 )
-def test_fewer_failures_are_not_bought_with_rejections(aset_rejects, rival_rejects, gained):
+def test_fewer_failures_are_not_bought_with_rejections(rejects, rival_rejects, gained):
     def figures(failed, rejected):
         return [aset.Figures(np.array([1 - failed - rejected, failed, rejected]), np.zeros(1), {})]
 
-    found = {"aset": figures(0.1, aset_rejects), "rival": figures(0.2, rival_rejects)}
+    found = {"chooser": figures(0.1, rejects), "rival": figures(0.2, rival_rejects)}
     assert aset.fewer_failures(found, "rival") == pytest.approx([gained])
 
 
 def test_the_strongest_are_the_best_on_validation():
-    scores = dict(aset.card("aset-full-edge-scarce")["scores"])
+    scores = dict(aset.card("chooser-full-edge-scarce")["scores"])
     first, second, third = aset.strongest("full-edge-scarce")
-    del scores["aset"]
+    del scores["chooser"]
     assert [first, second, third] == sorted(scores, key=scores.__getitem__)[:-4:-1]
 
 
@@ -113,7 +113,7 @@ def test_load_balancers_of_the_field_choose_as_they_say():
 
 @pytest.mark.parametrize("topology", ["dc-cloud", "co-dc-cloud", "full-edge"])
 def test_the_rival_is_the_best_of_the_papers_on_validation(topology):
-    scores = aset.card(f"aset-{topology}")["scores"]
+    scores = aset.card(f"chooser-{topology}")["scores"]
     reproduction = aset.Run(None, True, (), None, None)
     assert aset.rival_of(reproduction, topology) == max(PAPER, key=scores.__getitem__)
 

@@ -171,7 +171,7 @@ def test_policies_of_a_long_comparison_can_be_told_apart(tmp_path):
     names = [
         name
         for name in policies.names("dispatch")
-        if name not in ("aset", "lookahead", "bandit") and not name.startswith("aset-")
+        if name not in ("chooser", "lookahead", "bandit") and not name.startswith("chooser-")
     ]
     folder = ew.compare("tiny", names, seeds=range(1)).result.save(tmp_path / "run")
     (axes,) = success_over_time(records.read_run(folder)).axes

@@ -82,9 +82,9 @@ def chosen_for(name):
     if name == "deferrable":
         return [{"defer": each} for each in policies.names("defer")]
     if name in STREAMS:  # `lookahead` takes a hundred times as long
-        fits = ("aset-any", f"aset-{name}")
-        known = [each for each in policies.names("dispatch") if each not in ("aset", "lookahead")]
-        return [{"dispatch": each} for each in known if not each.startswith("aset-") or each in fits]
+        fits = ("chooser-any", f"chooser-{name}")
+        known = [each for each in policies.names("dispatch") if each not in ("chooser", "lookahead")]
+        return [{"dispatch": each} for each in known if not each.startswith("chooser-") or each in fits]
     found = [{"requests": each, "orchestrate": "none"} for each in policies.names("requests")]
     found += [
         {"requests": "deadline-queue", "orchestrate": each}

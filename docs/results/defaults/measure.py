@@ -24,7 +24,7 @@ A_DAY_S = 86_400  # takes long; one seed of it has as many queries as a hundred 
 OUT = Path(__file__).with_name("dispatch.csv")
 PAGE = OUT.parents[2] / "concepts.md"
 BEGIN, END = "<!-- defaults -->\n", "<!-- end of defaults -->"
-LEFT_OUT = ("aset", "lookahead")  # one needs a network, the other simulates ahead at every gateway
+LEFT_OUT = ("chooser", "lookahead")  # one needs a network, the other simulates ahead at every gateway
 
 
 def candidates():

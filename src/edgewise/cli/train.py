@@ -18,12 +18,16 @@ class Trainers(Offered):
 
 app = verbs()
 NAME = typer.Option(help="Of the files; by default it says what is trained.")
+SCENARIO = typer.Option(help="A shipped scenario, or a file.")
+EPISODES = typer.Option(min=1, help="Of training, each with a seed of its own.")
+SEED = typer.Option(min=0, max=400_000, help="The first episode's.")
+OUT = typer.Option("--out", help="Folder of the files.")
 TENSORBOARD = typer.Option("--tensorboard", help="Write events for TensorBoard.")
 training = typer.Typer(
     cls=Trainers,
     no_args_is_help=True,
     help="Train a policy and export it as ONNX with its card.",
-    epilog="Example: edgewise train aset --scenario full-edge",
+    epilog="Example: edgewise train chooser --scenario full-edge",
 )
 app.add_typer(training, name="train")
 
@@ -49,28 +53,28 @@ def trained(
     answer({"policy": str(card)}, as_json, lambda: out.print(f"policy: [bold]{card}[/bold]"))
 
 
-@training.command(epilog="Example: edgewise train aset --scenario full-edge --out runs/aset")
-def aset(
-    scenario: Annotated[str, typer.Option(help="A shipped scenario, or a file.")] = "full-edge",
+@training.command(epilog="Example: edgewise train chooser --scenario full-edge --out runs/chooser")
+def chooser(
+    scenario: Annotated[str, SCENARIO] = "full-edge",
     state: Annotated[
         str, typer.Option(help="'history': ASET's network; 'pooled': any number of workers.")
     ] = "history",
     improve: Annotated[
         str, typer.Option(help="Any of double, dueling, n-step, prioritised; 'none': algorithm 1 as it is.")
     ] = "double,dueling,n-step",
-    paper_actions: Annotated[
-        bool, typer.Option("--paper-actions", help="Only the seven static policies of ASET.")
-    ] = False,
-    episodes: Annotated[int, typer.Option(min=1, help="Of training, each with a seed of its own.")] = 40,
-    seed: Annotated[int, typer.Option(min=0, max=400_000, help="The first episode's.")] = 0,
+    episodes: Annotated[int, EPISODES] = 40,
+    seed: Annotated[int, SEED] = 0,
     name: Annotated[str, NAME] = "",
-    folder: Annotated[Path, typer.Option("--out", help="Folder of the files.")] = Path("runs/aset"),
+    folder: Annotated[Path, OUT] = Path("runs/chooser"),
     tensorboard: Annotated[bool, TENSORBOARD] = False,
     as_json: Json = False,
 ) -> None:
-    """Train ASET by DQN; a stopped training goes on where it was saved."""
+    """Train by DQN a network that chooses among nine static policies.
+
+    A stopped training goes on where it was saved.
+    """
     trained(
-        "aset",
+        "chooser",
         folder,
         name,
         tensorboard,
@@ -78,7 +82,23 @@ def aset(
         scenario=scenario,
         state=state,
         improve=improve,
-        paper_actions=paper_actions,
         episodes=episodes,
         seed=seed,
     )
+
+
+@training.command(epilog="Example: edgewise train aset --scenario full-edge --out runs/aset")
+def aset(
+    scenario: Annotated[str, SCENARIO] = "full-edge",
+    episodes: Annotated[int, EPISODES] = 40,
+    seed: Annotated[int, SEED] = 0,
+    name: Annotated[str, NAME] = "",
+    folder: Annotated[Path, OUT] = Path("runs/aset"),
+    tensorboard: Annotated[bool, TENSORBOARD] = False,
+    as_json: Json = False,
+) -> None:
+    """Train ASET as published: its seven policies, its state, algorithm 1 as printed.
+
+    A stopped training goes on where it was saved.
+    """
+    trained("aset", folder, name, tensorboard, as_json, scenario=scenario, episodes=episodes, seed=seed)

@@ -4,7 +4,7 @@
     card = ew.export(model, env, "runs/mine.json")
     evaluate_policy(ew.Agent(card, env), env)  # of Stable-Baselines3: the reward that the card earns
 
-So a card that somebody else made, or ASET's that ship, can be a rival in one's own training loop, without the
+So a card that somebody else made, or those that ship, can be a rival in one's own training loop, without the
 library that it was trained with.
 
 Forbidden here: torch.
@@ -23,7 +23,7 @@ from edgewise.learn.env import DispatchEnv
 from edgewise.learn.games import DeferGame, OrchestrateGame, RequestsGame
 from edgewise.learn.joint import JointEnv, unbounded
 from edgewise.policies import cards
-from edgewise.policies.dispatch.aset import trained
+from edgewise.policies.dispatch.chooser import trained
 
 Found = tuple[Callable[[Floats32], NDArray[Any]], bool, tuple[Any, ...], tuple[Any, ...]]
 """Values of choices, whether observations are bounded, what a card is for, and what the environment has."""

@@ -24,7 +24,7 @@ from edgewise.learn.networks import NETWORKS
 from edgewise.learn.replay import Replay, Transitions
 from edgewise.model.scenario import Scenario
 from edgewise.model.setting import setting
-from edgewise.policies.dispatch.aset import GOLDEN_WORKERS, features_hash, fingerprint, golden_states
+from edgewise.policies.dispatch.chooser import GOLDEN_WORKERS, features_hash, fingerprint, golden_states
 from edgewise.policies.dispatch.meta import ALL
 from edgewise.sim.sites import simulation_of
 

@@ -20,7 +20,7 @@ from edgewise.core.world import World
 from edgewise.learn.joint import bounded
 from edgewise.model.left_out import SIMULATED, not_run
 from edgewise.model.scenario import Scenario
-from edgewise.policies.dispatch.aset import FEATURES, POOLED, SECONDS, History, pooled_state
+from edgewise.policies.dispatch.chooser import FEATURES, POOLED, SECONDS, History, pooled_state
 from edgewise.policies.dispatch.meta import PAPER, Chosen
 from edgewise.seeds import TRAINING
 from edgewise.sim.sites import simulation_of

@@ -35,7 +35,7 @@ from edgewise.learn.harness import write_card, write_network
 from edgewise.learn.joint import JointEnv
 from edgewise.policies import cards
 from edgewise.policies.defer.rules import golden_views, pool_rows
-from edgewise.policies.dispatch.aset import features_hash, fingerprint, golden_states
+from edgewise.policies.dispatch.chooser import features_hash, fingerprint, golden_states
 from edgewise.policies.exported import EXPORTED, golden, meaning
 
 
@@ -105,7 +105,7 @@ def export(model: Any, env: Any, path: str | Path) -> Path:
 
 
 def _of_windows(model: Any, env: DispatchEnv, path: Path) -> dict[str, Any]:
-    """A choice among static policies, as ASET's cards say it."""
+    """A choice among static policies, as cards of `chooser` say it."""
     states = golden_states(env.state, env.world.workers)
     digest, (values,) = _write(model, (len(env.actions),), states, path)
     return {

@@ -34,7 +34,8 @@ def train(
     """Train by a method, or go on with what the folder holds; returns the card.
 
     Args:
-        what: "aset", or a method that another package offers, as edgewise-studies does "defer" and "kais".
+        what: "chooser", "aset", or a method that another package offers, as edgewise-studies does "defer"
+            and "kais".
         name: of the files; by default it says method and options.
         command, tensorboard, step: see `harness.train`.
         options: of the method.
@@ -67,19 +68,23 @@ def check_choice(what: str, value: str, choices: Iterable[str]) -> None:
         raise PolicyError(f"{what} {value!r}: use one of {', '.join(choices)}")
 
 
-def aset(
+def chooser(
     scenario: str = "full-edge",
     state: str = "history",
     improve: str = "double,dueling,n-step",
-    paper_actions: bool = False,
     episodes: int = 40,
     seed: int = 0,
 ) -> Prepared:
-    """ASET by DQN: a network chooses the static policy of each window."""
+    """By DQN, a network that chooses the static policy of each window, of nine."""
     check_choice("--state", state, ("history", "pooled"))
-    config = DqnConfig(scenario, state, PAPER if paper_actions else ALL, episodes=episodes, seed=seed)
-    trainer = DqnTrainer(config.improved(improve.split(",")))
-    return f"aset-{Path(scenario).stem}", trainer, JUDGED[:5]
+    config = DqnConfig(scenario, state, ALL, episodes=episodes, seed=seed).improved(improve.split(","))
+    return f"chooser-{Path(scenario).stem}", DqnTrainer(config), JUDGED[:5]
 
 
-METHODS: Mapping[str, Method] = {"aset": aset}
+def aset(scenario: str = "full-edge", episodes: int = 40, seed: int = 0) -> Prepared:
+    """ASET as published: its state, its seven static policies, and algorithm 1 as printed."""
+    config = DqnConfig(scenario, "history", PAPER, episodes=episodes, seed=seed).improved(["none"])
+    return f"aset-{Path(scenario).stem}", DqnTrainer(config), JUDGED[:5]
+
+
+METHODS: Mapping[str, Method] = {"chooser": chooser, "aset": aset}

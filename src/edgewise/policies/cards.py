@@ -23,7 +23,7 @@ from edgewise.errors import PolicyError
 SHIPPED = Path(__file__).resolve().parents[1] / "data" / "policies"
 # The key that tells whether a card has a policy for a decision, and the module whose `of_card` makes it.
 TRAINED: dict[str, tuple[str, str]] = {
-    "dispatch": ("state", "dispatch.aset"),
+    "dispatch": ("state", "dispatch.chooser"),
     "requests": ("requests", "requests.learned"),
     "orchestrate": ("orchestrate", "orchestrate.learned"),
     "defer": ("memory", "defer.rules"),

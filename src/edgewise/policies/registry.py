@@ -41,6 +41,7 @@ Policy = Any
 """What `load` takes."""
 GROUP = "edgewise.policies"
 Make = Callable[[], Any]
+RENAMED = {"aset": "chooser"}  # policies, and cards whose names begin so
 METHODS = ("reset", "decide")  # of every policy
 registered: dict[str, dict[str, type]] = {decision: {} for decision in DECISIONS}
 _simulated: set[type] = set()  # that run in simulation only
@@ -287,7 +288,7 @@ def _by_name(decision: str, name: str) -> Make:
             return loaded
     have = names(decision)
     raise PolicyError(
-        f"no {decision} policy {name!r}{_elsewhere(name) or _near(name, have)} "
+        f"no {decision} policy {name!r}{_elsewhere(name) or _since(name, have) or _near(name, have)} "
         f"Have: {', '.join(have)}, or file.py:Class"
     )
 
@@ -298,6 +299,13 @@ def _elsewhere(name: str) -> str:
         if name in names(decision):
             return f"; it decides {decision}: write {decision}={name}."
     return ""
+
+
+def _since(name: str, have: Sequence[str]) -> str:
+    """Says what a policy that was once called so is called."""
+    first, dash, rest = name.partition("-")
+    now = f"{RENAMED.get(first, first)}{dash}{rest}"
+    return f"; it is called {now!r} now." if now != name and now in have else ""
 
 
 def _near(name: str, have: Sequence[str]) -> str:

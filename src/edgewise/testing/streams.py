@@ -44,7 +44,7 @@ from edgewise.model.topology import (
     Worker,
 )
 from edgewise.model.work import Stream
-from edgewise.policies.dispatch.aset import Aset, Trained
+from edgewise.policies.dispatch.chooser import Chooser, Trained
 
 LAW: dict[str, Any] = {"distribution": "exponential", "deviation": 0.0, "batch_slope": 0.0}
 
@@ -191,7 +191,7 @@ def check(make: Callable[[], DispatchPolicy], budget_s: float) -> None:
 
 def _own_world(policy: DispatchPolicy) -> World | None:
     """The world that a policy was trained on, where its card is for no other; None where it takes any."""
-    trained = policy.card if isinstance(policy, Aset) else None
+    trained = policy.card if isinstance(policy, Chooser) else None
     if not isinstance(trained, Trained) or not trained.workers:
         return None
     card = trained.card

@@ -1,9 +1,9 @@
-"""ASET: learned dispatch against every static policy, on three topologies and changing load.
+"""ASET's claims, asked of `chooser`: learned dispatch against every static policy, on three topologies.
 
 The shipped policies run as they are. The rival is the best of the paper's seven static policies by
 the validation scores in the policy's card; `least-loaded-feasible` and `slack-aware`, which the paper
-does not have and which our ASET may choose too, are reported beside it. In the second setting (A8) the
-rival is any static policy that ASET may choose.
+does not have and which `chooser` may choose too, are reported beside it. In the second setting (A8) the
+rival is any static policy that `chooser` may choose.
 """
 
 import json
@@ -32,9 +32,9 @@ from edgewise_studies.robustness import STREAM_CHANGES, suite
 from edgewise_studies.run import Run, chart, reproduction
 from edgewise_studies.twins import as_published
 
-LEARNED = ("aset", "lookahead", "bandit")
+LEARNED = ("chooser", "lookahead", "bandit")
 EVERY = (*ALL, *LEARNED)  # and the best of the field
-CHIEF = ("least-loaded-feasible", "slack-aware", "aset", "lookahead")  # with the rival, on every seed
+CHIEF = ("least-loaded-feasible", "slack-aware", "chooser", "lookahead")  # with the rival, on every seed
 RATES = (20, 40, 80, 100)  # clients per minute, besides 60
 PATTERNS = ("full-edge-burst", "full-edge-steady")
 SCARCE = {"scarce": "full-edge-scarce", "scarce-burst": "full-edge-scarce-burst"}  # by ids of claims
@@ -129,14 +129,14 @@ def card(name: str) -> dict[str, Any]:
 
 def rival_of(run: Run, topology: str) -> str:
     """The paper's static policy that is best on the validation seeds of the topology's card."""
-    found = card(f"aset-{topology}")
+    found = card(f"chooser-{topology}")
     scores = {name: [found["scores"][name]] for name in PAPER}
     return run.rival(scores, found["seeds"]["validation"] or [VALIDATION.start])
 
 
 def strongest(topology: str, count: int = 3) -> list[str]:
-    """The best of all static policies that ASET may choose, on the validation seeds of a card."""
-    found = card(f"aset-{topology}")
+    """The best of all static policies that `chooser` may choose, on the validation seeds of a card."""
+    found = card(f"chooser-{topology}")
     return sorted(found["actions"], key=found["scores"].__getitem__, reverse=True)[:count]
 
 
@@ -148,10 +148,10 @@ def against(found: Mapping[str, Sequence[Figures]], policy: str, rival: str) -> 
 
 
 def fewer_failures(found: Mapping[str, Sequence[Figures]], rival: str) -> Floats:
-    """(seeds,) share of queries that ASET fails less than the rival, less what it rejects more."""
+    """(seeds,) share of queries that `chooser` fails less than the rival, less what it rejects more."""
     failed, rejected = success(found, 1), success(found, 2)
-    more = np.maximum(rejected["aset"] - rejected[rival], 0.0)
-    fewer: Floats = failed[rival] - failed["aset"] - more
+    more = np.maximum(rejected["chooser"] - rejected[rival], 0.0)
+    fewer: Floats = failed[rival] - failed["chooser"] - more
     return fewer
 
 
@@ -184,34 +184,40 @@ def no_winner(found: Mapping[str, Sequence[Figures]], weak: Mapping[str, tuple[s
 
 _CLAIMS = {
     "a1-no-static-wins-all": "A1: every static policy is at least a point below the best in some application",
-    "a2-dc-cloud": "A2: dc-cloud, λ = 60: ASET is within a point of the best static policy (no room)",
-    "a3-co-dc-cloud": "A3: co-dc-cloud, λ = 60: ASET is at least a point above the best static policy",
-    "a4-full-edge": "A4: full-edge, λ = 60: ASET is at least a point above the best static policy",
-    "a4-fails": "A4: full-edge: ASET fails a point fewer than the best static policy, not by rejecting more",
+    "a2-dc-cloud": "A2: dc-cloud, λ = 60: chooser is within a point of the best static policy (no room)",
+    "a3-co-dc-cloud": "A3: co-dc-cloud, λ = 60: chooser is at least a point above the best static policy",
+    "a4-full-edge": "A4: full-edge, λ = 60: chooser is at least a point above the best static policy",
+    "a4-fails": (
+        "A4: full-edge: chooser fails a point fewer than the best static policy, not by rejecting more"
+    ),
     **{
-        f"a4-rate-{rate}": f"A4: full-edge, λ = {rate}: ASET is a point above the best static"
+        f"a4-rate-{rate}": f"A4: full-edge, λ = {rate}: chooser is a point above the best static"
         for rate in RATES
     },
-    **{f"a5-{name.split('-')[-1]}": f"A5: {name}: ASET is at least a point above" for name in PATTERNS},
-    "a6-switch-time": "A6: 95 % of ASET's choices take a tenth of the time between streams or less (CPU)",
+    **{f"a5-{name.split('-')[-1]}": f"A5: {name}: chooser is at least a point above" for name in PATTERNS},
+    "a6-switch-time": "A6: 95 % of chooser's choices take a tenth of the time between streams or less (CPU)",
     "a7-plateau": "A7: the last ten training episodes (of < 100) do as well as the ten before, ± 2 points",
-    **{f"a8-{id}": f"A8: {name}: ASET is a point above every static policy" for id, name in SCARCE.items()},
-    "beyond-strongest": "full-edge: ASET is a point above least-loaded-feasible, which is not in the paper",
     **{
-        id: f"{name}: ASET is a point above power of two, least request and a threshold of streams"
+        f"a8-{id}": f"A8: {name}: chooser is a point above every static policy" for id, name in SCARCE.items()
+    },
+    "beyond-strongest": (
+        "full-edge: chooser is a point above least-loaded-feasible, which is not in the paper"
+    ),
+    **{
+        id: f"{name}: chooser is a point above power of two, least request and a threshold of streams"
         for name, id in FIELD_IDS.items()
     },
     "beyond-slack": "full-edge: slack-aware, a static policy of ours, is a point above least-loaded-feasible",
-    "beyond-lookahead": "full-edge: lookahead is a point above ASET",
+    "beyond-lookahead": "full-edge: lookahead is a point above chooser",
     "beyond-switching": "full-edge: lookahead is a point above slack-aware, the best of its candidates alone",
     **{f"beyond-{id}": f"{name}: lookahead is a point above every static" for id, name in SCARCE.items()},
-    "robust": "full-edge ± 20 % capacity, delay, load: ASET wins against the best static in all seven",
+    "robust": "full-edge ± 20 % capacity, delay, load: chooser wins against the best static in all seven",
 }
 
 
 _WITHDRAWN = {
     "a4-rejects": "on full-edge nobody rejects, so it could not fail; a4-fails asks what the paper shows",
-    "bound": "a theorem, so a test: tests/unit/policies/test_aset.py::test_nothing_exceeds_the_bound",
+    "bound": "a theorem, so a test: tests/unit/policies/test_chooser.py::test_nothing_exceeds_the_bound",
 }
 
 
@@ -219,7 +225,7 @@ _WITHDRAWN = {
     "aset",
     paper="ASET, adaptive scheduling of inference streams",
     claims=_CLAIMS,
-    ours=set(_CLAIMS) - {"a1-no-static-wins-all"},  # ASET here has nine actions, in the paper seven
+    ours=set(_CLAIMS) - {"a1-no-static-wins-all"},  # `chooser` has nine actions, ASET seven
     withdrawn=_WITHDRAWN,
     seeds=(10, 3),
 )
@@ -244,12 +250,12 @@ def _full_edge(run: Run, runs: Runs) -> None:
     weak = weakest(runs.of(scenario, PAPER, VALIDATED))
     detail = "; ".join(f"{name}: {app}, by {best}" for name, (app, best) in weak.items())
     run.claim("a1-no-static-wins-all", measured(no_winner(found, weak), detail), at_least(POINT))
-    run.claim("a4-full-edge", compared(against(found, "aset", rival)), better_by(POINT))
+    run.claim("a4-full-edge", compared(against(found, "chooser", rival)), better_by(POINT))
     run.claim("a4-fails", measured(fewer_failures(found, rival)), better_by(POINT))
     for id, policy, other in (
-        ("beyond-strongest", "aset", "least-loaded-feasible"),
+        ("beyond-strongest", "chooser", "least-loaded-feasible"),
         ("beyond-slack", "slack-aware", "least-loaded-feasible"),
-        ("beyond-lookahead", "lookahead", "aset"),
+        ("beyond-lookahead", "lookahead", "chooser"),
         ("beyond-switching", "lookahead", "slack-aware"),
     ):
         run.claim(id, compared(against(found, policy, other)), better_by(POINT))
@@ -258,13 +264,13 @@ def _full_edge(run: Run, runs: Runs) -> None:
     run.figure("a1-applications", by_application(found))
     run.figure("a4-full-edge", over_time(found, scenario, float(bounds.mean()), "full-edge, λ = 60"))
     if not run.quick:  # it measures time
-        _switch_time(run, scenario, found["aset"])
+        _switch_time(run, scenario, found["chooser"])
 
 
 def _field(
     run: Run, runs: Runs, scenario: Scenario, found: Mapping[str, Sequence[Figures]], id: str
 ) -> dict[str, list[Figures]]:
-    """Load balancers of the field, with the threshold that validation seeds favour; ASET against the best."""
+    """Load balancers of the field, by validation seeds the best threshold; `chooser` against the best."""
     run.step(f"{scenario.name}, load balancers of the field")
     scores = success(runs.of(scenario, field_rules.FIELD, VALIDATED))
     thresholds = {name: scores[name] for name in scores if name.startswith("stream-threshold")}
@@ -272,7 +278,7 @@ def _field(
     field = runs.of(scenario, chosen)
     rival = run.rival({name: scores[name] for name in chosen}, VALIDATED)
     detail = ", ".join(f"{name} {100 * float(values.mean()):.1f}" for name, values in success(field).items())
-    row = against({**found, **field}, "aset", rival)
+    row = against({**found, **field}, "chooser", rival)
     run.claim(id, compared(row, detail), better_by(POINT))
     return field
 
@@ -309,7 +315,7 @@ def _elsewhere(run: Run, runs: Runs) -> None:
         run.step(name)
         scenario, rival = run.scenario(name), rival_of(run, topology)
         found, steady = runs.chief(scenario, rival), name == topology
-        run.claim(id, compared(against(found, "aset", rival)), criterion)
+        run.claim(id, compared(against(found, "chooser", rival)), criterion)
         if criterion is ahead:
             found |= _field(run, runs, scenario, found, FIELD_IDS[name])
         title = f"{name}, λ = 60" if steady else name
@@ -322,7 +328,7 @@ def _rates(run: Run, runs: Runs) -> None:
         run.step(f"full-edge, λ = {rate}")
         scenario = as_published("full-edge", {"streams.arrivals.clients_per_min": float(rate)})
         found = runs.chief(scenario, rival)
-        run.claim(f"a4-rate-{rate}", compared(against(found, "aset", rival)), better_by(POINT))
+        run.claim(f"a4-rate-{rate}", compared(against(found, "chooser", rival)), better_by(POINT))
         for name, values in success(found).items():
             curves.setdefault(name, []).append(float(values.mean()))
     with chart(
@@ -344,11 +350,11 @@ def _scarce(run: Run, runs: Runs) -> None:
     for id, name in SCARCE.items():
         run.step(name)
         scenario = run.scenario(name)
-        found = runs.of(scenario, (*candidates, "aset", "lookahead"))
+        found = runs.of(scenario, (*candidates, "chooser", "lookahead"))
         mean = {policy: float(values.mean()) for policy, values in success(found).items()}
         rival = max(candidates, key=mean.__getitem__)
         detail = ", ".join(f"{policy} {100 * share:.1f}" for policy, share in mean.items())
-        for prefix, policy in (("a8", "aset"), ("beyond", "lookahead")):
+        for prefix, policy in (("a8", "chooser"), ("beyond", "lookahead")):
             run.claim(f"{prefix}-{id}", compared(against(found, policy, rival), detail), better_by(POINT))
         run.figure(f"a8-{name}", over_time(found, scenario, None, name))
 
@@ -358,8 +364,8 @@ def _robustness(run: Run, runs: Runs) -> None:
     found = suite(
         run.scenario("full-edge"),
         STREAM_CHANGES,
-        lambda scenario: success(runs.of(scenario, (rival, "aset"))),
-        "aset",
+        lambda scenario: success(runs.of(scenario, (rival, "chooser"))),
+        "chooser",
         rival,
         progress=run.step,
         minimum_effect=POINT,
@@ -375,7 +381,7 @@ def _plateau(run: Run) -> None:
         axes,
     ):
         for topology in ("dc-cloud", "co-dc-cloud", "full-edge"):
-            curve = np.array(card(f"aset-{topology}")["curve"])
+            curve = np.array(card(f"chooser-{topology}")["curve"])
             changes.append(float(curve[-10:].mean() - curve[-20:-10].mean()))
             axes.plot(np.convolve(curve, np.ones(10) / 10, "valid"), label=topology)
     run.figure("a7-learning", drawn)

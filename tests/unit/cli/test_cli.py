@@ -100,6 +100,7 @@ def test_bad_input_is_one_message_and_exit_2(tmp_path, arguments, message):
         ["compare", "tiny"],
         ["simulate", "kais-demo"],
         ["compare", "deferrable"],
+        ["train", "chooser"],
         ["train", "aset"],
         ["profile", "tiny-yolov2-416"],
     ],

@@ -16,9 +16,12 @@ from edgewise.policies.cards import SHIPPED
 MISTAKES = [
     ("simulate nope", "no such file"),
     ("simulate tiny --policy nope", "no dispatch policy 'nope'. Have"),
+    ("simulate tiny --policy aset", "no dispatch policy 'aset'; it is called 'chooser' now. Have: bandit, "),
+    ("simulate tiny --policy aset-any", "no dispatch policy 'aset-any'; it is called 'chooser-any' now."),
+    ("simulate tiny --policy aset-nope", "no dispatch policy 'aset-nope'. Have"),
     (
         "simulate tiny --policy fifo",
-        "no dispatch policy 'fifo'; it decides defer: write defer=fifo. Have: aset, ",
+        "no dispatch policy 'fifo'; it decides defer: write defer=fifo. Have: bandit, ",
     ),
     (
         "simulate campus-small --policy greedy",
@@ -153,7 +156,9 @@ MISTAKES = [
     ("simulate deferrable --policy defer=", "--policy defer=: names no policy"),
     ("up tiny --policy ''", "--policy '': names no policy"),
     ("policies request", "unknown decision 'request'; did you mean 'requests'?"),
+    ("train chooser --out taken", "--out taken"),
     ("train aset --out taken", "--out taken"),
+    ("train aset --state pooled", "--state"),
     ("train defer osdec --out taken", "--out taken"),
     ("train kais --out taken", "--out taken"),
     ("reproduce nope", "no such name"),
@@ -215,13 +220,14 @@ MISTAKES = [
         "is the folder of a recording",
     ),
     ("demo --out recorded", "--out recorded: is the folder of a recording"),
-    ("train aset --out recorded", "--out recorded: is the folder of a recording"),
+    ("train chooser --out recorded", "--out recorded: is the folder of a recording"),
     ("reproduce queues --out recorded", "--out recorded: is the folder of a recording"),
     ("dev kernels --into system", "--into system: is the folder of a live system"),
 ]
 if find_spec("torch") is None:
     MISTAKES += [
-        (line, "pip install 'edgewise[learn]'") for line in ("train aset", "train defer osdec", "train kais")
+        (line, "pip install 'edgewise[learn]'")
+        for line in ("train chooser", "train aset", "train defer osdec", "train kais")
     ]
 
 
@@ -269,11 +275,11 @@ def test_names_and_rival_are_checked_before_the_first_run():
 
 def test_the_recipe_for_an_own_network_has_a_name_of_its_own(tmp_path):
     file = tmp_path / "mine.py"
-    card = SHIPPED / "aset-any.json"
+    card = SHIPPED / "chooser-any.json"
     file.write_text(
-        "from edgewise.policies.dispatch.aset import Aset\n\n\n"
-        f'class Mine(Aset):\n    """My own network."""\n\n    card = "{card}"\n'
+        "from edgewise.policies.dispatch.chooser import Chooser\n\n\n"
+        f'class Mine(Chooser):\n    """My own network."""\n\n    card = "{card}"\n'
     )
     assert policies.load("dispatch", f"{file}:Mine").name == "Mine"
-    found = api.compare("tiny", ["aset", f"{file}:Mine"], range(1)).result
-    assert found.policies == ("aset", "Mine")
+    found = api.compare("tiny", ["chooser", f"{file}:Mine"], range(1)).result
+    assert found.policies == ("chooser", "Mine")

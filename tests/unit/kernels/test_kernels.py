@@ -230,7 +230,7 @@ def test_the_first_run_is_timed_for_every_shipped_policy(monkeypatch):
     assert all(
         commands[f"simulate tiny --policy {name}"][-1] == name
         for name in policies.names("dispatch")
-        if not name.startswith("aset-")
+        if not name.startswith("chooser-")
     )
     shipped = [f"requests={name}" for name in policies.names("requests")]
     shipped += [

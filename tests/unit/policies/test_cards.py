@@ -18,7 +18,7 @@ from edgewise.policies.defer.rules import job_features
 from edgewise.policies.requests.learned import golden_system, golden_view
 
 CARDS = [
-    ("dispatch", "aset-any", "onnx.xz"),
+    ("dispatch", "chooser-any", "onnx.xz"),
     ("requests", "kais/kais-scarce", None),
     ("orchestrate", "kais/kais-scarce", None),
     ("defer", "defer/osdec", "onnx.xz"),
@@ -67,7 +67,7 @@ def test_a_card_is_a_policy_by_name_and_by_path_and_what_is_wrong_is_one_line(
     file.with_suffix("").write_bytes(lzma.decompress(content))
     assert policies.load(decision, str(card)).name == card.stem
     file.with_suffix("").write_bytes(lzma.decompress(content)[:-1000])
-    assert "not the file of its card" in why() if name != "aset-any" else "onnxruntime can read" in why()
+    assert "not the file of its card" in why() if name != "chooser-any" else "onnxruntime can read" in why()
 
 
 def test_golden_views_catch_features_that_mean_something_else_by_now(monkeypatch):

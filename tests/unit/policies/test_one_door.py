@@ -98,7 +98,7 @@ CASES: dict[str, tuple[tuple[str, dict[str, Any]], str, str]] = {
     "defer": (("deferrable", {"jobs.drawn.per_slot": 3}), "Jobs", "fifo"),
 }
 CARDS = {
-    "dispatch": "aset-any", "requests": "kais/kais-scarce", "orchestrate": "kais/kais-scarce",
+    "dispatch": "chooser-any", "requests": "kais/kais-scarce", "orchestrate": "kais/kais-scarce",
     "defer": "defer/osdec",
 }  # fmt: skip
 FORMS = ("file", "class", "function", "instance")
@@ -212,7 +212,7 @@ def test_where_services_named_policies_is_said_to_be_elsewhere_now(old: str, new
         ("torch", "learn", "ew.train"),
         ("topohub", "place", "ew.load_scenario('isp')"),
         ("httptools", "live", "ew.testing.check_backend(None, None)"),
-        ("onnxruntime", "live", "ew.simulate('full-edge', 'aset-full-edge')"),
+        ("onnxruntime", "live", "ew.simulate('full-edge', 'chooser-full-edge')"),
     ],
 )
 def test_a_missing_extra_is_named_in_python_too(missing: str, extra: str, line: str) -> None:
@@ -264,7 +264,7 @@ UNKNOWN = [
     ("simulate deferrable --policy defer=own.py:Replicas", "decides orchestrate, not defer"),
     ("compare deferrable --policies defer=osdec,fifo,nope", "no defer policy 'nope'"),
     ("compare campus-small --policies defer=fifo,sjf --policy dispatch=none.py:X", "no file none.py"),
-    ("sweep tiny --vary duration_s=10,20 --policies aset-any,nope --jobs 1", "no dispatch policy 'nope'"),
+    ("sweep tiny --vary duration_s=10,20 --policies chooser-any,nope --jobs 1", "no dispatch policy 'nope'"),
     ("size tiny --vary duration_s=10,20 --target streams.ok=1% --policy nope", "no dispatch policy 'nope'"),
     ("up tiny --policy closest --policy defer=nope", "no defer policy 'nope'"),
     ("up tiny --policy closest --policy defer=own.py:Replicas", "decides orchestrate, not defer"),

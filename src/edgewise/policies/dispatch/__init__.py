@@ -1,7 +1,7 @@
 """Policies that bind streams to workers."""
 
 from edgewise.policies.dispatch import (
-    aset as aset,
+    chooser as chooser,
     harm as harm,
     meta as meta,
     static as static,

@@ -1,7 +1,9 @@
-"""ASET's learned dispatch, run from an ONNX file and its card, which says what it decides on made-up views.
+"""A network that chooses the static policy of each window, run from an ONNX file and its card.
 
-These are the same on every machine. They catch a network file that was changed, features that were changed,
-and a runtime that computes something else.
+ASET (its paper) is this with seven candidates and algorithm 1 as printed; the cards that ship have nine.
+
+A card says what its network decides on made-up views. These are the same on every machine. They catch a
+network file that was changed, features that were changed, and a runtime that computes something else.
 
 What it sees, ASET's state or one that fits any number of workers, is read from views only, so it is the same
 in simulation and live. A network normalises by itself; nothing here depends on training.
@@ -216,7 +218,7 @@ def _view(world: World, k: int, second: int) -> DispatchView:
 
 
 GOLDEN_WORKERS = 8  # of the golden views of a network that takes any number of workers
-DEFAULT = "aset-any"  # where no card was trained on the topology
+DEFAULT = "chooser-any"  # where no card was trained on the topology
 
 
 class Trained:
@@ -249,9 +251,9 @@ def trained(path: Path) -> Trained:
     return Trained(cards.read("dispatch", path))
 
 
-def of_card(card: Card) -> "Aset":
-    """ASET with the network of a card."""
-    made = Aset()
+def of_card(card: Card) -> "Chooser":
+    """The policy with the network of a card."""
+    made = Chooser()
     made.card, made.name = _loaded(card.path, card.stamps), card.name
     return made
 
@@ -271,9 +273,11 @@ def _shipped(topology: str) -> Trained:
     return Trained(next(fits, read[DEFAULT]))
 
 
-@policy("aset")
-class Aset(MetaPolicy):
-    """A trained Q-network chooses the static policy of each window (ASET).
+@policy("chooser")
+class Chooser(MetaPolicy):
+    """A network that chooses the static policy of each window.
+
+    ASET (its paper) is this with seven candidates and algorithm 1 as printed.
 
     It takes the shipped network of its topology, and one that fits any number of workers where none
     was trained. A subclass runs a network of one's own: set `card` to its file.

@@ -1,4 +1,4 @@
-"""Meta-policies, ASET's states, cards and lookahead, on small worlds."""
+"""Meta-policies, states and cards of the chooser, and lookahead, on small worlds."""
 
 import json
 import shutil
@@ -14,7 +14,14 @@ from edgewise.core.keyed import Key
 from edgewise.core.world import World
 from edgewise.errors import PolicyError
 from edgewise.policies.cards import SHIPPED
-from edgewise.policies.dispatch.aset import Aset, History, golden_states, group_of, pooled_state, trained
+from edgewise.policies.dispatch.chooser import (
+    Chooser,
+    History,
+    golden_states,
+    group_of,
+    pooled_state,
+    trained,
+)
 from edgewise.policies.dispatch.meta import ALL, Chosen
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.streams.lookahead import Habits, Lookahead
@@ -96,15 +103,15 @@ def test_shipped_networks_keep_their_cards(name):
 
 @pytest.mark.parametrize("kind", ["dc-cloud", "co-dc-cloud", "full-edge", "full-edge-scarce"])
 def test_each_topology_has_the_papers_network_and_others_one_that_fits(kind):
-    aset = Aset()
-    aset.reset(World.build(*_parts(kind)), Key(1))
-    assert aset.trained.card.name == f"aset-{kind}"
+    chooser = Chooser()
+    chooser.reset(World.build(*_parts(kind)), Key(1))
+    assert chooser.trained.card.name == f"chooser-{kind}"
     assert (
-        aset.trained.state == "history"
-        and aset.trained.card.about["config"]["scenario"] == f"{kind}-published"
+        chooser.trained.state == "history"
+        and chooser.trained.card.about["config"]["scenario"] == f"{kind}-published"
     )
-    aset.reset(World.build(*_parts("three-tier")), Key(1))
-    assert aset.trained.card.name == "aset-any" and aset.trained.workers == 0
+    chooser.reset(World.build(*_parts("three-tier")), Key(1))
+    assert chooser.trained.card.name == "chooser-any" and chooser.trained.workers == 0
 
 
 def test_a_card_of_other_decisions_is_refused(tmp_path):
@@ -121,8 +128,8 @@ def test_a_card_of_other_decisions_is_refused(tmp_path):
         policies.load("dispatch", str(path))
 
 
-def test_aset_says_when_its_card_is_missing(tmp_path):
-    mine = type("Mine", (Aset,), {"card": str(tmp_path / "no.json")})()
+def test_it_says_when_its_card_is_missing(tmp_path):
+    mine = type("Mine", (Chooser,), {"card": str(tmp_path / "no.json")})()
     with pytest.raises(PolicyError, match=r"no\.json"):
         mine.reset(World.build(*_parts("tiny")), Key(1))
 
@@ -132,7 +139,7 @@ def _parts(name):
     return scenario.catalog, scenario.topology
 
 
-@pytest.mark.parametrize("name", ["aset", "lookahead", "bandit"])
+@pytest.mark.parametrize("name", ["chooser", "lookahead", "bandit"])
 def test_meta_policies_run_without_faults(name):
     simulation = Simulation(load_scenario("three-tier"), policies.load("dispatch", name), seed=2)
     simulation.run()
