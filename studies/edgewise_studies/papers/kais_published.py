@@ -111,8 +111,10 @@ def _trained(run: Run) -> "list[Cards]":
     folder = run.folder / "trained"
     found = [published.train(folder, RECIPE, seed, run.step) for seed in TRAININGS]
     with chart(7.5, 4.0, "Throughput rate of training episodes", "episode", "Φ'", columns=5) as (drawn, axes):
-        for seed in TRAININGS:
-            axes.plot(published.curve(folder, RECIPE, seed), label=f"training {seed}")
+        for seed, cards in zip(TRAININGS, found, strict=True):
+            axes.plot(published.curve(cards.requests), label=f"cMMAC {seed}")
+            if cards.orchestrate != cards.requests:
+                axes.plot(published.curve(cards.orchestrate), "--", label=f"GPG {seed}")
     run.figure("learning", drawn)
     return found
 

@@ -51,8 +51,10 @@ BOTH: Mapping[str, TrainingConfig] = {
     "printed": replace(BASE, dispatch=DispatchConfig(printed=True, entropy=0.0)),
 }
 GPG = TrainingConfig(dispatch=None, scale=ScaleConfig(rate=3e-4), worlds=8, copies=8, episodes=160)
-APART = "apart"  # cMMAC of the base, and a GPG that learned by itself under greedy dispatch
-RECIPES = (*BOTH, APART)
+GPG_NAME = "gpg"
+# A GPG that learned by itself under greedy dispatch, beside the cMMAC of another recipe.
+APART: Mapping[str, str] = {"apart": "base", "near-apart": "near"}
+RECIPES = (*BOTH, *APART)
 
 
 class Cards(NamedTuple):
@@ -75,17 +77,16 @@ def train(work: Path, recipe: str, seed: int, step: Step = lambda said: None) ->
         seed: 0 … 19, of weights and worlds.
         step: told of every episode.
     """
-    if recipe != APART:
-        both = str(_trained(work, recipe, replace(BOTH[recipe], seed=seed), step))
-        return Cards(both, both)
-    beside = _trained(work, "base", replace(BASE, seed=seed), step)
-    return Cards(str(beside), str(_trained(work, APART, replace(GPG, seed=seed), step)))
+    beside = APART.get(recipe, recipe)
+    cmmac = str(_trained(work, beside, replace(BOTH[beside], seed=seed), step))
+    if recipe not in APART:
+        return Cards(cmmac, cmmac)
+    return Cards(cmmac, str(_trained(work, GPG_NAME, replace(GPG, seed=seed), step)))
 
 
-def curve(work: Path, recipe: str, seed: int) -> list[float]:
+def curve(card: str) -> list[float]:
     """Rate of each episode of a training that is over."""
-    card = json.loads((work / f"{recipe}-{seed}.json").read_text(encoding="utf-8"))
-    return [rate for _, rate in card["curve"]]
+    return [rate for _, rate in json.loads(Path(card).read_text(encoding="utf-8"))["curve"]]
 
 
 def _trained(work: Path, name: str, config: TrainingConfig, step: Step) -> Path:
