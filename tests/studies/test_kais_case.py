@@ -1,5 +1,7 @@
 """The reproduction of KaiS: load balancers of the field choose as they say."""
 
+import csv
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,8 @@ from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import HOLD
 from edgewise.seeds import VALIDATION
 from edgewise.sim.slots.replicas import ReplicaWorlds
-from edgewise_studies.papers import field
+from edgewise_studies.frozen import results_folder
+from edgewise_studies.papers import field, kais_published
 from edgewise_studies.papers.kais import FIELD, dispatch_named
 from edgewise_studies.training.kais.settings import setting
 
@@ -48,3 +51,9 @@ def test_the_field_has_two_choices_least_request_and_thresholds_under_the_autosc
     assert [pair[0] for pair in FIELD][:2] == ["two-choices", "least-request"] and len(FIELD) == 6
     assert {pair[1] for pair in FIELD} == {"autoscaler"}
     assert field.load_requests("two-choices").name == "two-choices"
+
+
+def test_the_recipe_of_kais_as_published_is_the_one_that_validation_favours():
+    with (results_folder() / "kais-published" / "tuning.csv").open(encoding="utf-8", newline="") as file:
+        rates = {row["recipe"]: float(row["rate"]) for row in csv.DictReader(file)}
+    assert max(rates, key=rates.__getitem__) == kais_published.RECIPE

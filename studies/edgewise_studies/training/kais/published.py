@@ -7,14 +7,13 @@ have four things besides, without which dispatch hardly learns (`cmmac`): V' fol
 episode for itself, advantages are centred, and drawn actions are kept apart. The paper does not say how far
 ahead a slot looks, how strongly drawn actions are kept apart, how many worlds an episode has, how long one
 trains, or whether orchestration learns beside dispatch or by itself. Each recipe is trained once on `scarce`
-with the paper's sequences, the two best once more from another seed, and judged on validation seeds; rows go
-to docs/results/kais-published/tuning.csv, and what is there is not trained again.
+with the paper's sequences and judged on validation seeds; rows go to docs/results/kais-published/tuning.csv,
+and what is there is not trained again.
 
 Our own method was searched for once, 24 generations of 24 candidates.
 """
 
 import argparse
-import csv
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +34,7 @@ from edgewise_studies.training.kais.train import METHODS, Training, TrainingConf
 
 NAME = "kais-published"
 WHERE, KIND, FRAMES = "scarce", "sequences", 10
-FIRST, AGAIN = 0, 1  # seeds of the trainings by which a recipe is chosen: of all, and of the two best
+TRIED = 0  # seed of the trainings by which a recipe is chosen
 JUDGED = VALIDATION[:10]
 COLUMNS = ("recipe", "training", "rate", "cost_bytes")
 CHECKED, CHECKS = VALIDATION[10:18], 20  # worlds by which networks are chosen; how often in a training
@@ -139,22 +138,11 @@ def main() -> None:
     only_validation_seeds(JUDGED)
     place = results_folder() / NAME
     place.mkdir(exist_ok=True)
-    for seed in (FIRST, AGAIN):
-        recipes = RECIPES if seed == FIRST else best(place / "tuning.csv", 2)
-        with resumed(place / "tuning.csv", COLUMNS, 2) as (done, write):
-            for recipe in recipes:
-                if (recipe, str(seed)) not in done and time.monotonic() < until:
-                    cards = train(asked.work, recipe, seed, lambda said: print(said, flush=True))
-                    write([(recipe, seed, *judged(cards.load(), JUDGED))])
-
-
-def best(tried: Path, count: int) -> list[str]:
-    """Recipes in the order of their mean rate."""
-    rates: dict[str, list[float]] = {}
-    with tried.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            rates.setdefault(row["recipe"], []).append(float(row["rate"]))
-    return sorted(rates, key=lambda recipe: -sum(rates[recipe]) / len(rates[recipe]))[:count]
+    with resumed(place / "tuning.csv", COLUMNS, 1) as (done, write):
+        for recipe in RECIPES:
+            if (recipe,) not in done and time.monotonic() < until:
+                cards = train(asked.work, recipe, TRIED, lambda said: print(said, flush=True))
+                write([(recipe, TRIED, *judged(cards.load(), JUDGED))])
 
 
 def judged(found: Fixed, seeds: Sequence[int]) -> tuple[float, int]:
