@@ -15,6 +15,7 @@ from edgewise import api
 from edgewise.arrays import Floats
 from edgewise.config import load_scenario
 from edgewise_studies.claims import at_least, at_most, measured
+from edgewise_studies.frozen import setting_text, sha256
 from edgewise_studies.papers.osdec import EFFECT, RULES, RUNS
 from edgewise_studies.run import Run, boxes, reproduction
 from edgewise_studies.training.osdec.situations import name_of
@@ -38,6 +39,11 @@ _CLAIMS = {
 _SHIPPED = {"skip-finished": "beyond: OSDEC that goes on past a misfit finishes at least 1.01 of FIFO's work"}
 
 
+def frozen() -> str:
+    """JSON of the hash of the scenario."""
+    return setting_text({"deferrable": sha256(load_scenario("deferrable"))})
+
+
 @reproduction(
     "osdec-live",
     paper="OSDEC (Dong et al.) as live: work that is finished, jobs that are lost, evictions",
@@ -46,6 +52,7 @@ _SHIPPED = {"skip-finished": "beyond: OSDEC that goes on past a misfit finishes 
     as_live=[*_CLAIMS, *_SHIPPED],
     trained=list(_CLAIMS),
     training_of="osdec",
+    setting=frozen,
     seeds=(20, 3),
 )
 def osdec_live(run: Run) -> None:
