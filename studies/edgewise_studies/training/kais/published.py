@@ -52,7 +52,7 @@ BOTH: Mapping[str, TrainingConfig] = {
 GPG = TrainingConfig(dispatch=None, scale=ScaleConfig(rate=3e-4), worlds=8, copies=8, episodes=160)
 GPG_NAME = "gpg"
 # A GPG that learned by itself under greedy dispatch, beside the cMMAC of another recipe.
-APART: Mapping[str, str] = {"apart": "base", "near-apart": "near"}
+APART: Mapping[str, str] = {"apart": "base", "near-apart": "near", "printed-apart": "printed"}
 RECIPES = (*BOTH, *APART)
 
 
