@@ -72,7 +72,7 @@ def test_aset_is_measured_in_every_world_it_is_trained_in(few, tmp_path):
 def test_kais_is_measured_in_slots_and_as_live(monkeypatch, tmp_path):
     short = replace(published.BASE, worlds=2, copies=2, episodes=2)
     monkeypatch.setattr(published, "BASE", short)
-    monkeypatch.setattr(published, "BOTH", {"base": short})
+    monkeypatch.setattr(published, "BOTH", {"base": short, "near": short})
     monkeypatch.setattr(published, "GPG", replace(published.GPG, worlds=2, copies=2, episodes=2))
     monkeypatch.setattr(published, "CHECKED", published.CHECKED[:1])
     monkeypatch.setattr(kais_published, "TRAININGS", (2, 3))

@@ -218,7 +218,7 @@ def test_each_look_has_seeds_of_its_own_that_nobody_chose():
 
 def test_the_page_says_where_the_seeds_of_the_next_look_begin():
     page = (RESULTS.parent / "honest-numbers.md").read_text(encoding="utf-8")
-    said = dict(re.findall(r"of (\w+)\sat (1,\d{3},000)", page))
+    said = dict(re.findall(r"of ([\w-]+)\sat (1,\d{3},000)", page))
     assert said == {name: f"{what.test_seeds(False).start:,}" for name, what in run.registered().items()}
 
 
