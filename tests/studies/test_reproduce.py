@@ -427,7 +427,6 @@ MEASURES_TIME = {
     "carry_out",
     "timed",
     "_time_ticks",
-    "timed",
     "n4",
 }  # to report it; quick runs skip such claims
 
