@@ -20,6 +20,7 @@ from bench.boundary_loads import (
     read_loads,
     size_of,
 )
+from edgewise.report import style
 
 COLUMNS = (*Size._fields, "cameras", "seed", "offered_qps", "waited", "cores", "others")
 ROOM = 0.99  # in time simulated: nothing that the scenario has is full
@@ -70,11 +71,11 @@ def draw(loads: Sequence[Load], runs: Sequence[Load], path: Path) -> None:
         x, name = [each.cameras for each in of], size.named()
         live, simulated = zip(*(each.shares["streams"] for each in of), strict=True)
         (line,) = shares.plot(x, [100 * share for share in live], marker="o", label=name)
-        style: dict[str, Any] = {"color": line.get_color()}
-        shares.plot(x, [100 * share for share in simulated], linestyle="--", linewidth=0.8, **style)
-        differences.plot(x, [each.off() for each in of], marker="o", **style)
+        colour: dict[str, Any] = {"color": line.get_color()}
+        shares.plot(x, [100 * share for share in simulated], linestyle="--", linewidth=0.8, **colour)
+        differences.plot(x, [each.off() for each in of], marker="o", **colour)
         by_run = [(100 * each.waited, each.off()) for each in runs if each.size == size]
-        waits.plot(*zip(*by_run, strict=True), marker="o", linestyle="none", **style)
+        waits.plot(*zip(*by_run, strict=True), marker="o", linestyle="none", **colour)
     shares.set(ylabel="cameras' queries in time (%)\ndashed: simulated", ylim=(0, 103))
     shares.set_xlabel("cameras in each hall")
     differences.set(ylabel="live less simulated (points)", xlabel="cameras in each hall")
@@ -84,7 +85,7 @@ def draw(loads: Sequence[Load], runs: Sequence[Load], path: Path) -> None:
     for axes in (shares, differences, waits):
         axes.grid(color="#E3E3E3", linewidth=0.8)
     shares.legend()
-    figure.savefig(path, dpi=120, metadata={"Software": ""})
+    style.png(figure, path)
 
 
 def page(rows: Sequence[dict[str, Any]], loads: Sequence[Load], runs: Sequence[Load]) -> str:

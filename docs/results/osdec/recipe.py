@@ -14,6 +14,7 @@ import json
 import numpy as np
 
 from edgewise import policies
+from edgewise.report.style import png
 from edgewise.seeds import VALIDATION
 from edgewise.sim.slots.defer import simulate
 from edgewise.workloads.deferrable import PAPER, generate
@@ -86,7 +87,7 @@ def show(found):
             axes.axhline(
                 found[rule][:WATCHED].mean(), color="black", linestyle=style, linewidth=0.8, label=rule
             )
-    figure.savefig(OUT / "recipe.png", dpi=120, metadata={"Software": ""})
+    png(figure, OUT / "recipe.png")
 
 
 if __name__ == "__main__":
