@@ -13,7 +13,7 @@ def test_every_claim_is_made(tmp_path, monkeypatch):
     least = {"worlds": 2, "copies": 2, "episodes": 2}
     monkeypatch.setattr(kais_trained, "BOTH", replace(kais_trained.BOTH, **least))
     monkeypatch.setattr(kais_trained, "GPG", replace(kais_trained.GPG, **least))
-    for name in ("PATTERN_SEEDS", "GRAPH_SEEDS", "OTHER_SEEDS", "FRAMES_BOTH", "FRAMES_GPG"):
+    for name in ("SEEDS", "FRAMES_BOTH", "FRAMES_GPG"):
         monkeypatch.setattr(kais_trained, name, 1)
     report = run.carry_out("kais", tmp_path, RESULTS, looks=tmp_path, seeds=(2_000_000,), jobs=1)
     assert [claim.id for claim in report.claims] == list(run.find("kais").claims)

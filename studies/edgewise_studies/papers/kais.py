@@ -75,6 +75,7 @@ def frozen() -> str:
     # "evolved" is ours; the paper's networks are trained by our recipe, but where weights do not matter
     ours=set(CLAIMS) - {"orchestration-delay"},
     seeds=(50, 5),
+    look=3,
     setting=frozen,
     frozen_as="kais-scarce",
     needs="torch",
