@@ -70,6 +70,16 @@ def train(
     print(f"{learned.explore(folder, work, [space.SHIPPED, *chosen], until)} trainings")
 
 
+@app.command(name="tune")
+def vary(
+    minutes: Minutes = 3.0,
+    folder: Folder = FOLDER,
+    work: Annotated[Path, typer.Option(help="Folder of trainings under way.")] = Path("runs") / NAME,
+) -> None:
+    """Train ASET as published with other constants, which its paper does not print; needs torch."""
+    print(f"{learned.tune(folder, work, time.monotonic() + 60.0 * minutes)} trainings")
+
+
 @app.command(name="page")
 def show(folder: Folder = FOLDER) -> None:
     """Write figures and page."""

@@ -10,6 +10,7 @@ import csv
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -29,6 +30,15 @@ ELSEWHERE = ("dc", "co")  # topologies in which it is trained in the world that 
 SEEDS = (500_200, 500_201, 500_202)  # none of those by which worlds were chosen
 TRAININGS = tuple(range(0, 100_000, 20_000))  # the first episode's seed of each
 EPISODES = 40  # as many as of the cards that ship
+# What the paper does not print, tried in two cells by one training each.
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "near": {"gamma": 0.5},
+    "far": {"gamma": 0.99},
+    "slow": {"learning_rate": 1e-4},
+    "fast": {"learning_rate": 2e-3},
+    "often": {"steps_per_episode": 64},
+}
+TRIED_IN = ((SHIPPED, "edge"), (0, "burst"))
 COLUMNS = ("world", "setting", "policy", "training", "seed", "success")
 CURVES = ("world", "setting", "training", "episode", "success")
 NETWORK = "aset"  # the network's rows; others are named as their policy, of no training
@@ -91,6 +101,20 @@ def cells(worlds: Iterable[int]) -> list[tuple[int, str]]:
     ]
 
 
+def tune(folder: Path, work: Path, until: float) -> int:
+    """Try variants in two cells, on the validation seeds by which trainings are judged; how many are measured."""
+    with resumed(folder / "tuning.csv", ("variant", *COLUMNS), 3) as (done, write):
+        for count, (variant, (world, setting)) in enumerate(product(VARIANTS, TRIED_IN)):
+            if time.monotonic() > until:
+                return count
+            if (variant, str(world), setting) not in done:
+                card = train(work, world, setting, TRAININGS[0], variant)
+                make = partial(policies.load, "dispatch", str(card))
+                rows = _scores(world, setting, NETWORK, TRAININGS[0], make)
+                write([(variant, *row) for row in rows])
+    return len(VARIANTS) * len(TRIED_IN)
+
+
 def _write_curve(folder: Path, of: tuple[int, str, int], curve: Sequence[float]) -> None:
     with resumed(folder / "curves.csv", CURVES, 3) as (done, write):
         if tuple(map(str, of)) not in done:
@@ -104,12 +128,13 @@ def _scores(world: int, setting: str, policy: str, training: int | str, make: An
     return [(world, setting, policy, training, seed, mean_success(scenario, make, [seed])) for seed in SEEDS]
 
 
-def train(work: Path, world: int, setting: str, training: int) -> Path:
+def train(work: Path, world: int, setting: str, training: int, variant: str = "") -> Path:
     """ASET as published, trained in a world; where its card is. What is there is not trained again.
 
     Args:
         work: of trainings under way and their cards.
         training: one of TRAININGS.
+        variant: one of VARIANTS, in place of what all are trained by.
     """
     from edgewise.learn import harness
     from edgewise.learn.dqn import DqnConfig, DqnTrainer
@@ -124,11 +149,13 @@ def train(work: Path, world: int, setting: str, training: int) -> Path:
         def more_scores(self, rivals: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
             return {}
 
-    name = f"aset-{'ships' if world < 0 else world}-{setting}-{training}"
+    name = "-".join(["aset", "ships" if world < 0 else str(world), setting, str(training)])
+    name += f"-{variant}" if variant else ""
     card = work / f"{name}.json"
     if not card.exists():
         scenario = scenario_of(world, setting)
         config = DqnConfig(scenario.name, "history", PAPER, EPISODES, training).improved(["none"])
+        config = replace(config, **VARIANTS.get(variant, {}))
         trainer = Alone(config, DispatchEnv(scenario, PAPER, "history", bound=False))
         command = "python -m edgewise_studies.calibration learned"
         harness.train(trainer, work, name, command=command, validation=SEEDS)
