@@ -102,7 +102,7 @@ def cells(worlds: Iterable[int]) -> list[tuple[int, str]]:
 
 
 def tune(folder: Path, work: Path, until: float) -> int:
-    """Try variants in two cells, on the validation seeds by which trainings are judged; how many are measured."""
+    """Try variants in two cells, judged as all trainings are; how many are measured."""
     with resumed(folder / "tuning.csv", ("variant", *COLUMNS), 3) as (done, write):
         for count, (variant, (world, setting)) in enumerate(product(VARIANTS, TRIED_IN)):
             if time.monotonic() > until:
