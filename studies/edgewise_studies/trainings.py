@@ -78,15 +78,19 @@ def profile(scores: Floats, levels: Floats) -> tuple[Floats, Floats, Floats]:
 
 def interquartile_figure(scores: Mapping[str, Floats], of: str) -> Figure:
     """The interquartile mean of each method, with its interval over the trainings."""
-    title = "Interquartile mean over trainings and worlds, with 95 % intervals over the trainings"
-    with chart(7.5, 0.5 + 0.4 * len(scores) + 1.0, title, of) as (figure, axes):
-        for row, (_, found) in enumerate(scores.items()):
-            one = interquartile_mean(found)
+    return interval_figure({name: interquartile_mean(found) for name, found in scores.items()}, of)
+
+
+def interval_figure(found: Mapping[str, Finding], of: str) -> Figure:
+    """Estimates with their intervals, a row each."""
+    title = "Interquartile mean, with 95 % intervals over trainings"
+    with chart(7.5, 0.5 + 0.4 * len(found) + 1.0, title, of) as (figure, axes):
+        for row, one in enumerate(found.values()):
             low, high = one.ci or (one.estimate, one.estimate)
             axes.errorbar(
                 [one.estimate], [row], xerr=[[one.estimate - low], [high - one.estimate]], fmt="o", capsize=4
             )
-        axes.set_yticks(range(len(scores)), list(scores))
+        axes.set_yticks(range(len(found)), list(found))
         axes.invert_yaxis()
     return figure
 
