@@ -30,7 +30,7 @@ ELSEWHERE = ("dc", "co")  # topologies in which it is trained in the world that 
 SEEDS = (500_200, 500_201, 500_202)  # none of those by which worlds were chosen
 TRAININGS = tuple(range(0, 100_000, 20_000))  # the first episode's seed of each
 EPISODES = 40  # as many as of the cards that ship
-# Constants that the paper does not print, each tried by one training in two cells; the first are the chooser's.
+# Constants that the paper does not print, each tried by one training in two cells; first the chooser's.
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "first": {},
     "near": {"gamma": 0.5},
