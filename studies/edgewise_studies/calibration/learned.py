@@ -26,7 +26,6 @@ from edgewise_studies.calibration.space import SHIPPED, scenario_of
 from edgewise_studies.resuming import resumed
 
 SETTINGS = ("edge", "burst")
-ELSEWHERE = ("dc", "co")  # topologies in which it is trained in the world that ships alone
 SEEDS = (500_200, 500_201, 500_202)  # none of those by which worlds were chosen
 TRAININGS = tuple(range(0, 100_000, 20_000))  # the first episode's seed of each
 EPISODES = 40  # as many as of the cards that ship
@@ -96,10 +95,8 @@ def explore(folder: Path, work: Path, worlds: Sequence[int], until: float) -> in
 
 
 def cells(worlds: Iterable[int]) -> list[tuple[int, str]]:
-    """World and setting of every training: both loads everywhere; where it ships other topologies, too."""
-    return [(world, setting) for setting, world in product(SETTINGS, worlds)] + [
-        (SHIPPED, setting) for setting in ELSEWHERE
-    ]
+    """World and setting of every training."""
+    return [(world, setting) for setting, world in product(SETTINGS, worlds)]
 
 
 def tune(folder: Path, work: Path, until: float) -> int:
@@ -179,6 +176,17 @@ def read(path: Path) -> dict[tuple[int, str], Learned]:
         cell: _learned([row for row in rows if (int(row["world"]), row["setting"]) == cell]) for cell in cells
     }
     return {cell: each for cell, each in found.items() if each.gains}
+
+
+def alone(path: Path, world: int, setting: str) -> dict[str, list[float]]:
+    """Success of each of the seven by itself in a cell, on SEEDS; none where that was not measured."""
+    found: dict[str, list[float]] = {}
+    if path.exists():
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                if (row["world"], row["setting"], row["training"]) == (str(world), setting, ""):
+                    found.setdefault(row["policy"], []).append(float(row["success"]))
+    return found
 
 
 def _learned(rows: Iterable[Mapping[str, str]]) -> Learned:
