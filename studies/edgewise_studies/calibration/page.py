@@ -245,7 +245,7 @@ def trained(found: Mapping[tuple[int, str], learned.Learned]) -> str:
     return (
         "ASET's network and algorithm 1 as published, choosing among its seven policies, was trained "
         f"{len(gains)} times, {learned.EPISODES} episodes each, in these worlds and in the one that ships. "
-        f"Constants are the best of {len(learned.VARIANTS)} that were tried (`{learned.USED}`, `tuning.csv`). "
+        f"Constants are the best of {len(learned.VARIANTS)} tried (`{learned.USED}`, `tuning.csv`). "
         f"Each training decides on the validation seeds {', '.join(map(str, learned.SEEDS))}, beside each of "
         "the seven alone; the best of them is named by the same seeds, which favours it "
         "(`python -m edgewise_studies.calibration learned`; `learned.csv`, and `curves.csv` of the "
