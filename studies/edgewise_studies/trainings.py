@@ -106,3 +106,23 @@ def profile_figure(scores: Mapping[str, Floats], of: str) -> Figure:
             (line,) = axes.plot(levels, share, label=name)
             axes.fill_between(levels, low, high, color=line.get_color(), alpha=0.15, lw=0)
     return figure
+
+
+def gains_figure(rows: Mapping[str, tuple[Floats, tuple[float, float] | None]], title: str) -> Figure:
+    """In points, a dot for each training of a row, and their mean with its interval, cut at the edges.
+
+    Args:
+        rows: name → shares that each training is ahead by, and the interval of their mean if there is one.
+    """
+    with chart(7.5, 1.5 + 0.3 * len(rows), title, "points; a dot is a training") as (figure, axes):
+        for row, (gains, ci) in enumerate(rows.values()):
+            mean = 100.0 * float(np.mean(gains))
+            low, high = (100.0 * end for end in ci) if ci else (mean, mean)
+            axes.plot(100.0 * gains, [row] * len(gains), "o", color="#9FA8DA")
+            axes.errorbar([mean], [row], xerr=[[mean - low], [high - mean]], fmt="|", color="#3F51B5", ms=14)
+        axes.axvline(0.0, color="black", linewidth=0.8)
+        every = 100.0 * np.concatenate([gains for gains, _ in rows.values()])
+        axes.set_xlim(every.min() - 3.0, max(float(every.max()), 0.0) + 3.0)
+        axes.set_yticks(range(len(rows)), list(rows))
+        axes.invert_yaxis()
+    return figure

@@ -14,6 +14,7 @@ CHOSEN = fitting.NAME
 app = typer.Typer(help=__doc__)
 Minutes = Annotated[float, typer.Option(help="Begin nothing new after so long.")]
 Folder = Annotated[Path, typer.Option("--out", help="Folder of rows, figure and page.")]
+Work = Annotated[Path, typer.Option(help="Folder of trainings under way.")]
 FOLDER = results_folder() / NAME
 
 
@@ -63,7 +64,7 @@ def widely(minutes: Minutes = 3.0, folder: Folder = FOLDER) -> None:
 def train(
     minutes: Minutes = 3.0,
     folder: Folder = FOLDER,
-    work: Annotated[Path, typer.Option(help="Folder of trainings under way.")] = Path("runs") / NAME,
+    work: Work = Path("runs") / NAME,
 ) -> None:
     """Train ASET as published in the worlds that fit and in the one that ships; needs torch."""
     until, chosen = time.monotonic() + 60.0 * minutes, fitting.frozen(results_folder())
@@ -74,7 +75,7 @@ def train(
 def vary(
     minutes: Minutes = 3.0,
     folder: Folder = FOLDER,
-    work: Annotated[Path, typer.Option(help="Folder of trainings under way.")] = Path("runs") / NAME,
+    work: Work = Path("runs") / NAME,
 ) -> None:
     """Train ASET as published with other constants, which its paper does not print; needs torch."""
     print(f"{learned.tune(folder, work, time.monotonic() + 60.0 * minutes)} trainings")

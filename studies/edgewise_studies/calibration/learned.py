@@ -178,17 +178,6 @@ def read(path: Path) -> dict[tuple[int, str], Learned]:
     return {cell: each for cell, each in found.items() if each.gains}
 
 
-def alone(path: Path, world: int, setting: str) -> dict[str, list[float]]:
-    """Success of each of the seven by itself in a cell, on SEEDS; none where that was not measured."""
-    found: dict[str, list[float]] = {}
-    if path.exists():
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                if (row["world"], row["setting"], row["training"]) == (str(world), setting, ""):
-                    found.setdefault(row["policy"], []).append(float(row["success"]))
-    return found
-
-
 def _learned(rows: Iterable[Mapping[str, str]]) -> Learned:
     shares: dict[tuple[str, str], list[float]] = {}
     for row in rows:

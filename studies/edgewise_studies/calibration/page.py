@@ -11,6 +11,7 @@ from edgewise_studies.calibration import fitting, learned, measure, predicates, 
 from edgewise_studies.calibration.measure import Row
 from edgewise_studies.calibration.predicates import PREDICATES
 from edgewise_studies.run import chart
+from edgewise_studies.trainings import gains_figure
 
 TITLES = {"edge": "full-edge, λ = 60", "burst": "full-edge, bursts", "co": "co-dc-cloud, λ = 60"}
 SHOWN = ("fill", "office_servers", "centre_servers", "longest_s", "mix_spread", "deviations")
@@ -266,30 +267,11 @@ def _interval(values: Sequence[float]) -> str:
 
 def _learned_figure(found: Mapping[tuple[int, str], learned.Learned]) -> Any:
     """Each training's gain over the best of the seven, and the mean with its interval."""
-    title = "ASET as published less the best of its seven policies"
-    height = 1.5 + 0.3 * len(found)
-    with chart(
-        7.5,
-        height,
-        title,
-        "points; a dot is a training; mean and 95 % interval over trainings, cut at the edges",
-    ) as (
-        figure,
-        axes,
-    ):
-        for row, each in enumerate(found.values()):
-            gains = 100.0 * np.array(each.gains)
-            axes.plot(gains, [row] * len(gains), "o", color="#9FA8DA")
-            low, high = each.interval() or (float(np.mean(each.gains)),) * 2
-            axes.plot([100.0 * low, 100.0 * high], [row, row], color="#3F51B5")
-            axes.plot([gains.mean()], [row], "|", color="#3F51B5", markersize=14)
-        axes.axvline(0.0, color="black", linewidth=0.8)
-        every = [100.0 * gain for each in found.values() for gain in each.gains]
-        axes.set_xlim(min(every) - 3.0, max(*every, 0.0) + 3.0)
-        names = [f"{_named(world)}: {TITLES[setting]}" for world, setting in found]
-        axes.set_yticks(range(len(found)), names)
-        axes.invert_yaxis()
-    return figure
+    rows = {
+        f"{_named(world)}: {TITLES[setting]}": (np.array(each.gains), each.interval())
+        for (world, setting), each in found.items()
+    }
+    return gains_figure(rows, "ASET as published less the best of its seven policies")
 
 
 def _repeat() -> str:

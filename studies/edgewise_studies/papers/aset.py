@@ -283,10 +283,20 @@ def _field(
     return field
 
 
+def streams_per_s(scenario: Scenario) -> float:
+    """Of all sites, as a run begins."""
+    return len(scenario.topology.sites) * scenario.streams.arrivals.steps[0][1] / 60.0
+
+
+def slowest_choices(scenario: Scenario, taken_s: Sequence[Sequence[float]]) -> list[float]:
+    """Of each run the time that 95 % of its choices take at most, over the time between two streams."""
+    return [float(np.quantile(each, 0.95)) * streams_per_s(scenario) for each in taken_s]
+
+
 def _switch_time(run: Run, scenario: Scenario, each: Sequence[Figures]) -> None:
-    per_s = len(scenario.topology.sites) * scenario.streams.arrivals.steps[0][1] / 60.0
-    taken = np.sort(np.concatenate([figures.switch_s[1:] for figures in each]))  # the first one warms up
-    share = [float(np.quantile(figures.switch_s[1:], 0.95)) * per_s for figures in each]
+    choices = [figures.switch_s[1:] for figures in each]  # the first one warms up
+    taken, per_s = np.sort(np.concatenate(choices)), streams_per_s(scenario)
+    share = slowest_choices(scenario, choices)
     detail = f"p95 of a choice × streams/s; median choice {1e3 * float(np.median(taken)):.2f} ms"
     run.claim("a6-switch-time", measured(share, detail), at_most(0.1))
     gaps = np.logspace(-5, 1, 200)

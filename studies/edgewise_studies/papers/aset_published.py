@@ -14,25 +14,29 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from edgewise.arrays import Floats
 from edgewise.policies.dispatch.meta import PAPER
-from edgewise.seeds import VALIDATION
 from edgewise.sim.sites import simulation_of
 from edgewise_studies.calibration import learned, measure, room
 from edgewise_studies.calibration.space import SHIPPED, scenario_of
 from edgewise_studies.claims import at_most, better_by, measured, within
 from edgewise_studies.frozen import setting_text, sha256
 from edgewise_studies.papers import field as field_rules
-from edgewise_studies.papers.aset import run_one
+from edgewise_studies.papers.aset import run_one, slowest_choices
 from edgewise_studies.run import Run, boxes, chart, reproduction
-from edgewise_studies.trainings import crossed, interquartile_figure, interquartile_mean, profile_figure
+from edgewise_studies.trainings import (
+    crossed,
+    gains_figure,
+    interquartile_figure,
+    interquartile_mean,
+    profile_figure,
+)
 
 WORLDS = (SHIPPED, 0, 1, 2, 7, 9, 12)  # the one that ships, and those that fit and were frozen
 LOADS = {"edge": "A4: full-edge, λ = 60", "burst": "A5: full-edge under bursts"}  # in each world
 POINT = 0.01
-VALIDATED = VALIDATION[200:203]  # those of the calibration's trainings
+VALIDATED = learned.SEEDS
 TENTH = 0.1  # of the time between streams, in which a choice is to be made
 
 
@@ -53,7 +57,7 @@ def named(world: int) -> str:
     return "ships" if world == SHIPPED else str(world)
 
 
-CELLS = tuple(Cell(world, load) for load in LOADS for world in WORLDS)
+CELLS = tuple(Cell(*cell) for cell in learned.cells(WORLDS))
 AWAY = (Cell(SHIPPED, "dc"), Cell(SHIPPED, "co"))  # frozen with the others; no claim is about them yet
 FIELD_CELLS = (Cell(SHIPPED, "edge"), Cell(SHIPPED, "burst"))
 
@@ -133,11 +137,11 @@ class Study:
 
     def best(self, cell: Cell, names: Sequence[str] = PAPER) -> str:
         """Of several policies the best on validation seeds."""
-        rows = self._run.results / "aset-calibration" / "learned.csv"  # has the seven on the same seeds
-        known = learned.alone(rows, *cell) if names == PAPER else {}
-        if set(known) != set(names):
-            known = dict(zip(names, self.of(cell, names, VALIDATED).tolist(), strict=True))
-        return self._run.rival(known, VALIDATED)
+        known = learned.read(self._run.results / "aset-calibration" / "learned.csv")  # the seven, there too
+        if names == PAPER and cell in known:
+            return known[cell].best
+        found = self.of(cell, names, VALIDATED)
+        return self._run.rival(dict(zip(names, found, strict=True)), VALIDATED)
 
     def cards(self, cell: Cell) -> list[str]:
         """The trainings of a cell."""
@@ -181,22 +185,8 @@ def _over_worlds(run: Run, gains: Mapping[Cell, Floats]) -> None:
     of = "points above the best of the seven"
     run.figure("interquartile", interquartile_figure(shown, of))
     run.figure("profiles", profile_figure(shown, of))
-    run.figure("gains", _gains_figure(gains))
-
-
-def _gains_figure(gains: Mapping[Cell, Floats]) -> Figure:
-    """A dot for each training, and the mean with its interval over trainings and seeds."""
-    title = "ASET as published less the best of its seven policies"
-    with chart(7.5, 1.5 + 0.3 * len(gains), title, "points; a dot is a training") as (figure, axes):
-        for row, found in enumerate(gains.values()):
-            each, whole = 100.0 * found.mean(axis=1), crossed(100.0 * found)
-            axes.plot(each, [row] * len(each), "o", color="#9FA8DA")
-            axes.plot(whole.ci or [whole.estimate] * 2, [row, row], color="#3F51B5")
-            axes.plot([whole.estimate], [row], "|", color="#3F51B5", markersize=14)
-        axes.axvline(0.0, color="black", linewidth=0.8)
-        axes.set_yticks(range(len(gains)), [cell.id for cell in gains])
-        axes.invert_yaxis()
-    return figure
+    rows = {cell.id: (found.mean(axis=1), crossed(found).ci) for cell, found in gains.items()}
+    run.figure("gains", gains_figure(rows, "ASET as published less the best of its seven policies"))
 
 
 def _each_run(run: Run, study: Study) -> None:
@@ -235,9 +225,8 @@ def _switch_time(run: Run, study: Study) -> None:
     """Processor time of choices over the time between streams, of each training on a test seed of its own."""
     cell = Cell(SHIPPED, "edge")
     scenario = scenario_of(*cell)
-    per_s = len(scenario.topology.sites) * scenario.streams.arrivals.steps[0][1] / 60.0
     each = zip(study.cards(cell), run.seeds, strict=False)
     taken = [run_one(scenario, card, seed).switch_s[1:] for card, seed in each]
-    share = [float(np.quantile(choices, 0.95)) * per_s for choices in taken]
+    share = slowest_choices(scenario, taken)
     median_ms = 1e3 * float(np.median(np.concatenate(taken)))
     run.claim("switch-time", measured(share, f"p95 × streams/s; median {median_ms:.2f} ms"), at_most(TENTH))

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgewise import policies
 from edgewise.arrays import Floats
 from edgewise.learn.harness import write_card
 from edgewise.workloads.requests import KINDS
@@ -21,9 +20,13 @@ from edgewise_studies.claims import at_least, measured, within
 from edgewise_studies.run import Run, band, chart
 from edgewise_studies.training.kais.cmmac import DispatchConfig
 from edgewise_studies.training.kais.gpg import ScaleConfig
-from edgewise_studies.training.kais.judged import Fixed
 from edgewise_studies.training.kais.settings import evaluate, setting
-from edgewise_studies.training.kais.train import Training, TrainingConfig
+from edgewise_studies.training.kais.train import (
+    Training,
+    TrainingConfig,
+    train_keeping_best,
+    untrained,
+)
 from edgewise_studies.trainings import crossed
 
 BOTH = TrainingConfig(worlds=16, copies=2, episodes=40)  # K1, K4
@@ -88,22 +91,20 @@ def trained_claims(run: Run) -> None:
 def train(folder: Path, stem: str, how: Planned, seed: int) -> None:
     """One training, to its end; what is in the folder is gone on with."""
     training, path = _fresh(how, seed), folder / f"{stem}-{seed}.pt"
-    best = path.with_name(f"{path.stem}.best.pt") if how.config.dispatch is None else None  # of GPG alone
-    if path.exists():
-        training.load(path)
 
-    def keep(figures: object) -> None:
-        training.save(path)
-        if best is not None and is_best(np.array([line["rate"] for line in training.curve])):
-            training.save(best)
+    def better() -> bool:  # of GPG alone, of which some trainings lose again what they had learned
+        return how.config.dispatch is None and is_best(np.array([line["rate"] for line in training.curve]))
 
-    training.train(keep)
+    train_keeping_best(training, path, _best(path), better)
+
+
+def _best(path: Path) -> Path:
+    return path.with_name(f"{path.stem}.best.pt")
 
 
 def _fresh(how: Planned, seed: int) -> Training:
     frames = FRAMES_BOTH if how.config.dispatch else FRAMES_GPG
-    teachers = Fixed(policies.load("requests", "greedy"), policies.load("orchestrate", "none"))
-    return Training(setting(how.where, how.kind, frames), replace(how.config, seed=seed), teachers)
+    return Training(setting(how.where, how.kind, frames), replace(how.config, seed=seed), untrained())
 
 
 def _trained(run: Run, stem: str) -> list[Training]:
@@ -111,8 +112,7 @@ def _trained(run: Run, stem: str) -> list[Training]:
     how, found = plan()[stem], []
     for seed in range(SEEDS):
         training, path = _fresh(how, seed), run.folder / "trained" / f"{stem}-{seed}.pt"
-        alone = how.config.dispatch is None  # some trainings lose again what they had learned
-        training.load(path.with_name(f"{path.stem}.best.pt") if alone else path)
+        training.load(path if how.config.dispatch else _best(path))
         found.append(training)
     return found
 

@@ -30,7 +30,13 @@ from edgewise_studies.training.kais.cmmac import DispatchConfig
 from edgewise_studies.training.kais.gpg import ScaleConfig
 from edgewise_studies.training.kais.judged import Fixed
 from edgewise_studies.training.kais.settings import evaluate, setting
-from edgewise_studies.training.kais.train import METHODS, Training, TrainingConfig
+from edgewise_studies.training.kais.train import (
+    METHODS,
+    Training,
+    TrainingConfig,
+    train_keeping_best,
+    untrained,
+)
 
 NAME = "kais-published"
 WHERE, KIND, FRAMES = "scarce", "sequences", 10
@@ -93,24 +99,21 @@ def _trained(work: Path, name: str, config: TrainingConfig, step: Step) -> Path:
 
     What one episode has learned of dispatch another may lose again: from 0.57 to 0.46 within two of them.
     """
-    fixed = Fixed(policies.load("requests", "greedy"), policies.load("orchestrate", "none"))
-    training = Training(setting(WHERE, KIND, FRAMES), config, fixed)
+    training = Training(setting(WHERE, KIND, FRAMES), config, untrained())
     stem = work / f"{name}-{config.seed}"
     card, saved, best = (stem.with_name(f"{stem.name}{end}") for end in (".json", ".pt", ".best.pt"))
     rows = stem.with_name(f"{stem.name}.checked.csv")
     if card.exists():
         return card
-    if saved.exists():
-        training.load(saved)
 
-    def keep(figures: object) -> None:
+    def better() -> bool:
         episode = len(training.curve)
-        step(f"training {stem.name}: episode {episode} of {config.episodes}: {figures}")
-        training.save(saved)
-        if episode % max(1, config.episodes // CHECKS) == 0 and _checked(rows, episode, training, stem):
-            training.save(best)
+        return episode % max(1, config.episodes // CHECKS) == 0 and _checked(rows, episode, training, stem)
 
-    training.train(keep)
+    def tell(figures: Mapping[str, float]) -> None:
+        step(f"training {stem.name}: episode {len(training.curve)} of {config.episodes}: {figures}")
+
+    train_keeping_best(training, saved, best, better, tell)
     said = about(training, f"python -m {__spec__.name}", CHECKED)
     training.load(best)
     return write_card(work, stem.name, said | training.networks(stem))

@@ -21,7 +21,7 @@ compiled engine, so that a world of 1,000 slots takes about 7 ms.
 Every candidate of a generation gets the same worlds; every generation has worlds of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ from edgewise.arrays import Floats, Ints
 from edgewise.core.keyed import Key
 from edgewise.core.orchestrate import ReplicaPolicy, ReplicaView, RequestPolicy
 from edgewise.errors import RunError
-from edgewise.learn.harness import Figures
+from edgewise.learn.harness import Figures, Tell, silent
 from edgewise.policies.orchestrate.marginal import TERMS, MarginalValue, Terms
 from edgewise.policies.requests import KernelDispatch
 from edgewise.policies.requests.features import STATION_FEATURES
@@ -202,6 +202,27 @@ class Training(HalvesTrainer):
         self.scaler.earn(
             view, grown("in_time"), grown("late") + grown("dropped"), grown("image_bytes") / payload
         )
+
+
+def untrained() -> Fixed:
+    """What runs in place of a half that does not learn, where the paper's networks are trained."""
+    return Fixed(policies.load("requests", "greedy"), policies.load("orchestrate", "none"))
+
+
+def train_keeping_best(
+    training: Training, saved: Path, best: Path, better: Callable[[], bool], tell: Tell = silent
+) -> None:
+    """Train to the end, or go on with what is saved; `best` is of the last episode that was `better`."""
+    if saved.exists():
+        training.load(saved)
+
+    def keep(figures: Figures) -> None:
+        tell(figures)
+        training.save(saved)
+        if better():
+            training.save(best)
+
+    training.train(keep)
 
 
 def fates_of(worlds: ReplicaWorlds) -> Floats:
