@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ import uvloop
 from bench import answering
 from bench.echo import open_stream, process, serve_bytes, serve_echo, serve_gateway, serve_worker
 from bench.load import cpu_s, load, query
+from edgewise.runtime.http.ports import free_port
 
 HERE = Path(__file__).resolve().parent
 PEERS = {"mlserver": "MLServer", "kserve": "KServe"}
@@ -102,7 +102,7 @@ def _theirs(pythons: dict[str, Path]) -> Iterator[tuple[list[Contender], dict[st
                     f"no {os.path.relpath(python)}: {peer} is not installed there; make bench tries"
                 )
                 continue
-            port = _free_port()
+            port = free_port()
             server = subprocess.Popen(
                 [python, HERE / "peers" / f"{peer}_echo.py", str(port)],
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -188,9 +188,3 @@ def _version(python: Path, package: str) -> str:
     code = f"import importlib.metadata as m, json; print(json.dumps(m.version({package!r})))"
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
     return str(json.loads(done.stdout))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

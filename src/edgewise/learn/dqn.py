@@ -119,12 +119,11 @@ class DqnTrainer(Trainer):
         shape = self.env.observation_space.shape
         assert shape is not None
         self.network, self.target = (
-            # Workers are channels, and convolutions over so many are a third faster with them last.
-            NETWORKS[config.state](shape, len(config.actions), config.dueling).to(
-                memory_format=torch.channels_last
-            )
-            for _ in range(2)
+            NETWORKS[config.state](shape, len(config.actions), config.dueling) for _ in range(2)
         )
+        for each in (self.network, self.target):
+            # Workers are channels, and convolutions over so many are a third faster with them last.
+            each.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
         self.replay = Replay(config.room, shape, config.gamma, config.n_step, config.priority)
         self.rng = np.random.default_rng(config.seed)

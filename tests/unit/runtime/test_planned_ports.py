@@ -28,19 +28,17 @@ FIRST = 40_000
 def kernel(monkeypatch):
     """Names each free port four times over; whoever is asked anew begins anew."""
 
-    class Socket(socket.socket):
-        named = itertools.count(0)
-
-        def bind(self, where):
-            self.port = FIRST + next(Socket.named) // 4
-
-        def getsockname(self):
-            return ("127.0.0.1", self.port)
+    named = itertools.count(0)
 
     def begin():
-        Socket.named = itertools.count(0)
+        nonlocal named
+        named = itertools.count(0)
 
-    monkeypatch.setattr(ports.socket, "socket", Socket)
+    def candidates():
+        while True:
+            yield FIRST + next(named) // 4
+
+    monkeypatch.setattr(ports, "candidates", candidates)
     return begin
 
 
@@ -102,3 +100,24 @@ def test_flows_get_ports_that_no_process_and_no_other_flow_has(tmp_path, kernel)
         bed = LocalTestbed(network, lambda: PlannedPorts(store).all)
         flows = {bed.port() for _ in range(4)}
         assert len(flows) == 4 and flows.isdisjoint(where_all_listen(store))
+
+
+def test_a_free_port_is_none_that_the_system_gives_who_connects(monkeypatch, tmp_path):
+    range_of_system = tmp_path / "range"
+    monkeypatch.setattr(ports, "GIVEN", range_of_system)
+    range_of_system.write_text("20000\t60999\n")
+    found = {ports.free_port() for _ in range(30)}
+    assert len(found) > 1 and all(ports.LEAST <= port < 20_000 for port in found)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        mine = server.getsockname()[1]
+        monkeypatch.setattr(ports, "candidates", lambda: iter((mine, 20_001)))
+        assert ports.free_port() == 20_001
+
+
+@pytest.mark.parametrize("said", ["1024 65535", None])
+def test_where_the_system_leaves_none_it_names_one(monkeypatch, tmp_path, said):
+    monkeypatch.setattr(ports, "GIVEN", tmp_path / "range")
+    if said is not None:
+        ports.GIVEN.write_text(said)
+    port = ports.free_port()
+    assert port > 1024 and ports.taken(port) is None

@@ -1,9 +1,15 @@
 """TCP ports of this machine: which of them somebody listens at."""
 
+import secrets
 import socket
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from pathlib import Path
 
 from edgewise.runtime.http.messages import LOCALHOST
+
+GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")  # of Linux
+LEAST, MOST = 16_384, 30_000  # above those of well-known servers, below those of Kubernetes' nodes
+TRIES = 64
 
 
 def taken(port: int, host: str = LOCALHOST) -> str | None:
@@ -23,9 +29,26 @@ def free_port(planned: Container[int] = ()) -> int:
     Args:
         planned: ports at which somebody is to listen who does not yet.
     """
+    return next(port for port in candidates() if port not in planned and taken(port) is None)
+
+
+def candidates() -> Iterator[int]:
+    """Ports to try, in chance's order: first those that the system gives nobody who connects or asks for any.
+
+    Another one is often somebody's connection by the time at which who got it listens.
+    """
+    apart = range(LEAST, min(MOST, _first_given()))
+    yield from secrets.SystemRandom().sample(apart, min(TRIES, len(apart)))
     while True:
         with socket.socket() as probe:
             probe.bind((LOCALHOST, 0))
             port = int(probe.getsockname()[1])
-        if port not in planned:
-            return port
+        yield port
+
+
+def _first_given() -> int:
+    """The least port that the system gives who connects; LEAST where it does not say."""
+    try:
+        return int(GIVEN.read_text().split()[0])
+    except OSError:
+        return LEAST
