@@ -96,7 +96,7 @@ def write(folder: Path, looks: Sequence[Mapping[str, Any]]) -> Path:
         _statements(said, known),
         _past(said, known),
         _details(said, known),
-        _former(read_claims(folder, "former.json")),
+        _former(all_claims(folder, said, "former.json")),
         _withdrawn(read_claims(folder, "withdrawn.json")),
         "\n\n".join(f"![{Path(name).stem}]({name})" for name in said.figures),
         _repeat(folders, said.extras),
@@ -106,11 +106,11 @@ def write(folder: Path, looks: Sequence[Mapping[str, Any]]) -> Path:
     return place
 
 
-def all_claims(folder: Path, said: Said) -> dict[str, Row]:
+def all_claims(folder: Path, said: Said, file: str = "claims.json") -> dict[str, Row]:
     """Claims of a paper by id, those of other parts as FOLDER/ID."""
-    found = {claim["id"]: claim for claim in read_claims(folder)}
+    found = {claim["id"]: claim for claim in read_claims(folder, file)}
     for part in said.parts:
-        for claim in read_claims(folder.parent / part):
+        for claim in read_claims(folder.parent / part, file):
             found[f"{part}/{claim['id']}"] = {**claim, "id": f"{part}/{claim['id']}"}
     return found
 
@@ -197,11 +197,14 @@ def _details(said: Said, known: Mapping[str, Row]) -> str:
     return "## Every claim\n\n" + _table(head, rows)
 
 
-def _former(claims: Sequence[Row]) -> str:
-    if not claims:
+def _former(known: Mapping[str, Row]) -> str:
+    if not known:
         return ""
-    rows = [(f"`{each['id']}`", _figure(each), str(each["n"]), each["status"]) for each in claims]
-    text = "What it found, at other seeds, by the code and the criteria of then: [former.json](former.json)."
+    rows = [(f"`{each['id']}`", _figure(each), str(each["n"]), each["status"]) for each in known.values()]
+    parts = dict.fromkeys(id.rpartition("/")[0] for id in known)
+    paths = [f"../{part}/former.json" if part else "former.json" for part in parts]
+    links = ", ".join(f"[{path.removeprefix('../')}]({path})" for path in paths)
+    text = f"What it found, at other seeds, by the code and the criteria of then: {links}."
     return f"## The look before\n\n{text}\n\n" + _table(("claim", "here", "n", "status"), rows)
 
 

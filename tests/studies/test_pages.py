@@ -145,14 +145,21 @@ def test_every_paper_has_a_page():
     assert {folder.name for folder in FOLDERS} | parts == looked_at
 
 
-@pytest.mark.parametrize(
-    "folder", [each for each in FOLDERS if (each / "former.json").is_file()], ids=lambda f: f.name
-)
-def test_the_look_before_stands_beside_the_last(folder):
-    page, former = (folder / "index.md").read_text("utf-8"), pages.read_claims(folder, "former.json")
+REPEATED = [
+    (folder, part)
+    for folder in FOLDERS
+    for part in (folder.name, *pages.read_said(folder).parts)
+    if (RESULTS / part / "former.json").is_file()
+]
+
+
+@pytest.mark.parametrize(("folder", "part"), REPEATED, ids=[part for _, part in REPEATED])
+def test_the_look_before_stands_beside_the_last(folder, part):
+    page, of_part = (folder / "index.md").read_text("utf-8"), RESULTS / part
     _, _, shown = page.partition("## The look before")
-    assert former and all(f"| `{each['id']}` |" in shown for each in former)
+    before, former = "" if part == folder.name else f"{part}/", pages.read_claims(of_part, "former.json")
+    assert former and all(f"| `{before}{each['id']}` |" in shown for each in former)
     seeds = [
-        json.loads((folder / name).read_text("utf-8"))["seeds"] for name in ("claims.json", "former.json")
+        json.loads((of_part / name).read_text("utf-8"))["seeds"] for name in ("claims.json", "former.json")
     ]
     assert set(seeds[0]).isdisjoint(seeds[1])
