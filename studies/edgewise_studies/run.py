@@ -373,8 +373,10 @@ def band(axes: Axes, x: ArrayLike, curves: Floats, label: str) -> None:
 
 
 def boxes(values: Mapping[str, Floats], title: str, y: str = "", width: float = 6.4) -> Figure:
-    """A box for each name's values."""
+    """A box for each name's values, and each of them as a dot."""
     with chart(width, 3.8, title, y=y) as (drawn, axes):
-        axes.boxplot(list(values.values()), tick_labels=list(values))
+        axes.boxplot(list(values.values()), tick_labels=list(values), showfliers=False)
+        for place, (name, each) in enumerate(values.items(), 1):
+            axes.plot(np.full(len(each), place), each, ".", color="#777777", ms=3, alpha=0.5, label=name)
         axes.tick_params(axis="x", labelrotation=30 if len(values) > 4 else 0)
     return drawn

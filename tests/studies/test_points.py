@@ -31,6 +31,14 @@ def test_a_table_in_colours_has_its_cells():
     assert ("b", "x", 0.3, "", "") in points.rows(drawn) and len(points.rows(drawn)) == 4
 
 
+def test_boxes_have_every_value():
+    found = points.rows(boxes({"a": np.arange(3.0), "b": np.array([7.0, 7.0])}, "boxes"))
+    values = [("a", 1.0, 0.0), ("a", 1.0, 1.0), ("a", 1.0, 2.0), ("b", 2.0, 7.0), ("b", 2.0, 7.0)]
+    assert found == [(*value, "", "") for value in values]
+
+
 def test_what_has_no_named_curve_leaves_no_file(tmp_path):
-    points.write(boxes({"a": np.arange(4.0)}, "boxes"), tmp_path / "boxes.csv")
+    with chart(4.0, 3.0, "nothing") as (drawn, axes):
+        axes.plot([1, 2], [0.0, 1.0])
+    points.write(drawn, tmp_path / "nothing.csv")
     assert not list(tmp_path.iterdir())
