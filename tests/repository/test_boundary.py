@@ -69,6 +69,18 @@ def test_the_boundary_is_the_least_load_from_which_on_a_share_is_more_than_three
     assert (found and found.cameras) == at
 
 
+def test_the_page_says_how_far_off_full_links_are_where_the_machine_keeps_up(tmp_path):
+    from bench import boundary_page
+
+    full = [run(32, 0.61, simulated=0.6), run(40, 0.5, simulated=0.48)]
+    bound = run(32, 0.6, simulated=0.8) | {"buffer_bytes": 60_000}
+    boundary_page.write_page(written(tmp_path, run(8, 1.0), *full, bound))
+    said = "are +1.0 to +2.0 points off without a bound, and -20.0 to -20.0 points off with one."
+    assert said in (tmp_path / "index.md").read_text()
+    boundary_page.write_page(written(tmp_path, run(8, 0.9), *full, bound))
+    assert "off without a bound" not in (tmp_path / "index.md").read_text()
+
+
 def test_the_page_says_boundary_and_failures_and_points_have_a_row_for_each_figure(tmp_path):
     from bench import boundary_page
 

@@ -12,7 +12,17 @@ from edgewise.policies.dispatch.meta import PAPER, Chosen
 from edgewise.sim.sites import simulation_of
 from edgewise.sim.streams.rollout import Room
 from edgewise.workloads.generate import mean_load_qps
-from edgewise_studies.calibration import fitting, learned, measure, page, predicates, room, slices, space
+from edgewise_studies.calibration import (
+    best,
+    fitting,
+    learned,
+    measure,
+    page,
+    predicates,
+    room,
+    slices,
+    space,
+)
 from edgewise_studies.calibration.predicates import Measured
 from edgewise_studies.frozen import check_setting, setting_text
 
@@ -289,6 +299,24 @@ def test_a_training_is_read_beside_the_best_of_the_policies_alone(tmp_path):
     assert where == (3, "edge") and (found.best, found.success) == ("a", pytest.approx(0.6))
     assert found.gains == (pytest.approx(0.1),)
     assert found.interval() is None
+
+
+def test_both_networks_of_a_training_are_read_where_both_are_measured(tmp_path):
+    rows = [",".join(learned.COLUMNS)]
+    alone = {name: 0.5 + 0.01 * k for k, name in enumerate(page.room.PAPER)}
+    for setting in ("edge", "co"):
+        rows += [f"-1,{setting},{name},,{seed},{share}" for name, share in alone.items() for seed in (0, 1)]
+    rows += [f"-1,edge,aset,{training},0,{0.5 + training}" for training in (0, 0.1)]
+    rows += [f"-1,edge,aset-best,{training},0,{0.6 + training}" for training in (0, 0.1)]
+    rows += ["-1,co,aset,0,0,0.5"]  # the other one is missing
+    (tmp_path / "best.csv").write_text("\n".join(rows) + "\n")
+    ((where, found),) = best.read(tmp_path / "best.csv").items()
+    assert where == (-1, "edge") and found.rival == page.room.PAPER[-1]
+    assert found.last.tolist() == pytest.approx([-0.06, 0.04])
+    assert found.best.tolist() == pytest.approx([0.04, 0.14])
+    text = page.on_the_way({where: found})
+    assert "-6.00, +4.00" in text and "+10.00 [+10.00, +10.00]" in text
+    assert page.on_the_way({}) == ""
 
 
 def test_trainings_have_an_interval_and_the_page_says_in_how_many_worlds_it_is_surely_below():

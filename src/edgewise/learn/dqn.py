@@ -159,6 +159,15 @@ class DqnTrainer(Trainer):
         self.replay.add(states, actions, rewards, lost)
         return float(np.mean(successes))
 
+    def watch(self, seed: int) -> float:
+        """Mean success of an episode by the network alone; it leaves no trace in the training."""
+        state, _ = self.env.reset(options={"episode": seed})
+        successes, lost, over = list[float](), False, False
+        while not (lost or over):
+            state, _, lost, over, info = self.env.step(np.int64(self.best(state)))
+            successes.append(info["success"])
+        return float(np.mean(successes))
+
     def best(self, state: Observation) -> int:
         """The action of largest value."""
         with torch.no_grad():

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from edgewise_studies.calibration import fitting, learned, measure, page, predicates, room, slices, space
+from edgewise_studies.calibration import (
+    best,
+    fitting,
+    learned,
+    measure,
+    page,
+    predicates,
+    room,
+    slices,
+    space,
+)
 from edgewise_studies.frozen import check_setting, freeze_setting, results_folder, setting_text
 
 NAME = "aset-calibration"
@@ -79,6 +89,16 @@ def vary(
 ) -> None:
     """Train ASET as published with other constants, which its paper does not print; needs torch."""
     print(f"{learned.tune(folder, work, time.monotonic() + 60.0 * minutes)} trainings")
+
+
+@app.command(name="best")
+def keep(
+    minutes: Minutes = 3.0,
+    folder: Folder = FOLDER,
+    work: Work = Path("runs") / NAME,
+) -> None:
+    """Train ASET as published, and give the best of its networks on the way beside the last; needs torch."""
+    print(f"{best.explore(folder, work, time.monotonic() + 60.0 * minutes)} trainings")
 
 
 @app.command(name="page")

@@ -29,6 +29,7 @@ SETTINGS = ("edge", "burst")
 SEEDS = (500_200, 500_201, 500_202)  # none of those by which worlds were chosen
 TRAININGS = tuple(range(0, 100_000, 20_000))  # the first episode's seed of each
 EPISODES = 40  # as many as of the cards that ship
+SEEN_EVERY = 4  # episodes, where the best network on the way is kept
 # Constants that the paper does not print, each tried by one training in two cells; first the chooser's.
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "first": {},
@@ -85,12 +86,12 @@ def explore(folder: Path, work: Path, worlds: Sequence[int], until: float) -> in
                 return count
             alone = [name for name in PAPER if (str(world), setting, name, "") not in done]
             for name in alone if training == TRAININGS[0] else ():
-                write(_scores(world, setting, name, "", partial(policies.load, "dispatch", name)))
+                write(scores(world, setting, name, "", partial(policies.load, "dispatch", name)))
             if (str(world), setting, NETWORK, str(training)) not in done:
                 card = train(work, world, setting, training)
                 _write_curve(folder, (world, setting, training), curve_of(card))
                 make = partial(policies.load, "dispatch", str(card))
-                write(_scores(world, setting, NETWORK, training, make))
+                write(scores(world, setting, NETWORK, training, make))
     return len(TRAININGS) * len(cells(worlds))
 
 
@@ -108,7 +109,7 @@ def tune(folder: Path, work: Path, until: float) -> int:
             if (variant, str(world), setting) not in done:
                 card = train(work, world, setting, TRAININGS[0], variant)
                 make = partial(policies.load, "dispatch", str(card))
-                rows = _scores(world, setting, NETWORK, TRAININGS[0], make)
+                rows = scores(world, setting, NETWORK, TRAININGS[0], make)
                 write([(variant, *row) for row in rows])
     return len(VARIANTS) * len(TRIED_IN)
 
@@ -119,43 +120,40 @@ def _write_curve(folder: Path, of: tuple[int, str, int], curve: Sequence[float])
             write([(*of, number, success) for number, success in enumerate(curve, 1)])
 
 
-def _scores(world: int, setting: str, policy: str, training: int | str, make: Any) -> list[Sequence[Any]]:
+def scores(world: int, setting: str, policy: str, training: int | str, make: Any) -> list[Sequence[Any]]:
+    """Rows of COLUMNS, one for each of SEEDS."""
     from edgewise.learn.dqn import mean_success
 
     scenario = scenario_of(world, setting)
     return [(world, setting, policy, training, seed, mean_success(scenario, make, [seed])) for seed in SEEDS]
 
 
-def train(work: Path, world: int, setting: str, training: int, variant: str = USED) -> Path:
+def train(
+    work: Path, world: int, setting: str, training: int, variant: str = USED, seen_in: Sequence[int] = ()
+) -> Path:
     """ASET as published, trained in a world; where its card is. What is there is not trained again.
 
     Args:
         work: of trainings under way and their cards.
         training: one of TRAININGS.
         variant: one of VARIANTS.
+        seen_in: give the network that was best in worlds of these seeds, and not the last one.
     """
     from edgewise.learn import harness
-    from edgewise.learn.dqn import DqnConfig, DqnTrainer
+    from edgewise.learn.dqn import DqnConfig
     from edgewise.learn.env import DispatchEnv
-
-    class Alone(DqnTrainer):
-        """Judged by whoever trains it, and not by the harness."""
-
-        def rivals(self, card: Path) -> dict[str, Any]:
-            return {}
-
-        def more_scores(self, rivals: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
-            return {}
+    from edgewise_studies.training.aset import AsetTraining, BestOnTheWay
 
     where = "ships" if world < 0 else str(world)
-    name = f"aset-{where}-{setting}-{training}-{variant}"
+    name = f"aset-{where}-{setting}-{training}-{variant}" + ("-best" if seen_in else "")
     card = work / f"{name}.json"
     if not card.exists():
         scenario = scenario_of(world, setting)
         config = DqnConfig(scenario.name, "history", PAPER, EPISODES, training).improved(["none"])
         config = replace(config, **VARIANTS[variant])
-        trainer = Alone(config, DispatchEnv(scenario, PAPER, "history", bound=False))
-        command = "python -m edgewise_studies.calibration learned"
+        env = DispatchEnv(scenario, PAPER, "history", bound=False)
+        trainer = BestOnTheWay(config, env, seen_in, SEEN_EVERY) if seen_in else AsetTraining(config, env)
+        command = f"python -m edgewise_studies.calibration {'best' if seen_in else 'learned'}"
         harness.train(trainer, work, name, command=command, validation=SEEDS)
     return card
 

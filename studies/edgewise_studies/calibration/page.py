@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.report import style
-from edgewise_studies.calibration import fitting, learned, measure, predicates, room, slices, space
+from edgewise_studies.calibration import best, fitting, learned, measure, predicates, room, slices, space
 from edgewise_studies.calibration.measure import Row
 from edgewise_studies.calibration.predicates import PREDICATES
 from edgewise_studies.run import chart
@@ -42,7 +42,8 @@ def write(folder: Path, worlds: Sequence[int]) -> Path:
     place = folder / "index.md"
     parts = [_intro(searched, worlds), _predicates(searched, worlds), _worlds(searched, worlds)]
     parts += [_room(found, worlds, known), slices_said(known, worlds)]
-    parts += [trained(gained := learned.read(folder / "learned.csv")), _repeat()]
+    parts += [trained(gained := learned.read(folder / "learned.csv"))]
+    parts += [on_the_way(best.read(folder / "best.csv")), _repeat()]
     if gained:
         style.png(_learned_figure(gained), folder / "learned.png")
     place.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
@@ -259,6 +260,31 @@ def trained(found: Mapping[tuple[int, str], learned.Learned]) -> str:
     )
 
 
+def on_the_way(found: Mapping[tuple[int, str], best.Both]) -> str:
+    """What trainings reach by the best of their networks in place of the last."""
+    if not found:
+        return ""
+    rows = [
+        (
+            _named(world), TITLES[setting], each.rival,
+            *(", ".join(f"{100.0 * gain:+.2f}" for gain in gains) for gains in (each.last, each.best)),
+            *(_interval(gains.tolist()) for gains in (each.last, each.best, each.best - each.last)),
+        )
+        for (world, setting), each in found.items()
+    ]  # fmt: skip
+    head = ("world", "setting", "best of the seven", "last networks (points)", "best networks (points)",
+            "mean, last [95 %]", "mean, best [95 %]", "best less last [95 %]")  # fmt: skip
+    return f"""## The best network on the way
+
+Algorithm 1 ends with its last network, and some trainings end where another of the seven is points ahead.
+So trainings were repeated that look every {learned.SEEN_EVERY} episodes how their network does in
+{len(best.SEEN_IN)} worlds of their own ({", ".join(map(str, best.SEEN_IN))}), and give the best of these.
+Nothing else of them differs, and both networks are judged on {", ".join(map(str, learned.SEEDS))}, beside
+the best of the seven there (`python -m edgewise_studies.calibration best`, `best.csv`).
+
+{table(head, rows)}"""
+
+
 def _interval(values: Sequence[float]) -> str:
     """Mean and interval in points."""
     ci, mean = learned.interval_of(values), f"{100.0 * np.mean(values):+.2f}"
@@ -283,6 +309,7 @@ python -m edgewise_studies.calibration room --minutes 3
 python -m edgewise_studies.calibration slices --minutes 3
 python -m edgewise_studies.calibration tune --minutes 20      # needs torch, as the next one does
 python -m edgewise_studies.calibration learned --minutes 60
+python -m edgewise_studies.calibration best --minutes 40
 python -m edgewise_studies.calibration page
 ```
 
