@@ -132,7 +132,8 @@ those of all processes together, clients included; *by others*, those that other
 ## Repeat it
 
 A run takes a minute or two, and nothing else should run meanwhile; the first live system of a machine compiles
-its kernels, so run `edgewise demo` once before. What has a line is not run again.
+its kernels, so run `edgewise demo` once before. What has a line is not run again. Where `machine` says that the
+host took many of the processors, the run is of a smaller machine: remove its line, and run it again.
 
 ```sh
 {_commands(loads)}
