@@ -16,13 +16,13 @@ from edgewise_studies.trainings import gains_figure
 TITLES = {"edge": "full-edge, λ = 60", "burst": "full-edge, bursts", "co": "co-dc-cloud, λ = 60"}
 SHOWN = ("fill", "office_servers", "centre_servers", "longest_s", "mix_spread", "deviations")
 # By hand, to the rows as they are: read the figures again when there are more.
-SO_FAR = """**So far there is little room at a steady rate, and some under bursts**: at λ = 60 who knows what
-comes gains 0.1 to 1.2 points, a point and more in one of the six worlds that fit; under bursts 0 to 1.7
-points, a point and more in three of the six; on co-dc-cloud 0.0 to 1.3, in one of the six. These are
-whole runs of one seed each; slices, of three seeds, find a point and more in none at λ = 60 and in one under bursts. A learned chooser sees less than
-one that knows what comes, and ASET as published, trained in each of these worlds, is in none a point better
-than the best of its seven policies ([on test seeds](../aset/index.md)). What is not shown is that none of
-the paper's worlds had more room."""
+SO_FAR = """**So far there is little room at a steady rate, and some under bursts**: at λ = 60 who knows
+what comes gains 0.1 to 1.2 points, a point and more in one of the six worlds that fit; under bursts 0
+to 1.7 points, a point and more in three of the six; on co-dc-cloud 0.0 to 1.3, in one of the six. These
+are whole runs of one seed each; slices, of three seeds, find a point and more in none at λ = 60 and in
+one under bursts. A learned chooser sees less than one that knows what comes, and ASET as published,
+trained in each of these worlds, is in none a point better than the best of its seven policies ([on test
+seeds](../aset/index.md)). What is not shown is that none of the paper's worlds had more room."""
 Gains = Mapping[tuple[int, str], Mapping[str, Any]]  # by world and setting
 KINDS = ("greedy", "episodes", "windows", "applications")
 
