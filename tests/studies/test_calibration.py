@@ -303,7 +303,7 @@ def test_a_training_is_read_beside_the_best_of_the_policies_alone(tmp_path):
 
 def test_both_networks_of_a_training_are_read_where_both_are_measured(tmp_path):
     rows = [",".join(learned.COLUMNS)]
-    alone = {name: 0.5 + 0.01 * k for k, name in enumerate(page.room.PAPER)}
+    alone = {name: 0.5 + 0.01 * k for k, name in enumerate(PAPER)}
     for setting in ("edge", "co"):
         rows += [f"-1,{setting},{name},,{seed},{share}" for name, share in alone.items() for seed in (0, 1)]
     rows += [f"-1,edge,aset,{training},0,{0.5 + training}" for training in (0, 0.1)]
@@ -311,7 +311,7 @@ def test_both_networks_of_a_training_are_read_where_both_are_measured(tmp_path):
     rows += ["-1,co,aset,0,0,0.5"]  # the other one is missing
     (tmp_path / "best.csv").write_text("\n".join(rows) + "\n")
     ((where, found),) = best.read(tmp_path / "best.csv").items()
-    assert where == (-1, "edge") and found.rival == page.room.PAPER[-1]
+    assert where == (-1, "edge") and found.rival == PAPER[-1]
     assert found.last.tolist() == pytest.approx([-0.06, 0.04])
     assert found.best.tolist() == pytest.approx([0.04, 0.14])
     text = page.on_the_way({where: found})

@@ -145,28 +145,34 @@ class DqnTrainer(Trainer):
 
     def play(self, epsilon: float) -> float:
         """One episode, ε-greedy; it is kept for replay. Returns its mean success."""
-        state, _ = self.env.reset(options={"episode": self.seeds(len(self.curve)).start})
-        states, actions, rewards, successes = [state], list[int](), list[float](), list[float]()
-        lost = over = False
-        while not (lost or over):
+
+        def choose(state: Observation) -> int:
             explore = self.rng.random() < epsilon
-            action = int(self.rng.integers(len(self.config.actions))) if explore else self.best(state)
-            state, reward, lost, over, info = self.env.step(np.int64(action))
-            states.append(state)
-            actions.append(action)
-            rewards.append(reward)
-            successes.append(info["success"])
+            return int(self.rng.integers(len(self.config.actions))) if explore else self.best(state)
+
+        seed = self.seeds(len(self.curve)).start
+        states, actions, rewards, lost, success = self._episode(seed, choose)
         self.replay.add(states, actions, rewards, lost)
-        return float(np.mean(successes))
+        return success
 
     def watch(self, seed: int) -> float:
         """Mean success of an episode by the network alone; it leaves no trace in the training."""
+        return self._episode(seed, self.best)[-1]
+
+    def _episode(
+        self, seed: int, choose: Callable[[Observation], int]
+    ) -> tuple[list[Observation], list[int], list[float], bool, float]:
+        """States, actions, rewards, whether it was lost, and mean success."""
         state, _ = self.env.reset(options={"episode": seed})
-        successes, lost, over = list[float](), False, False
+        states, actions, rewards, successes = [state], list[int](), list[float](), list[float]()
+        lost = over = False
         while not (lost or over):
-            state, _, lost, over, info = self.env.step(np.int64(self.best(state)))
+            actions.append(choose(state))
+            state, reward, lost, over, info = self.env.step(np.int64(actions[-1]))
+            states.append(state)
+            rewards.append(reward)
             successes.append(info["success"])
-        return float(np.mean(successes))
+        return states, actions, rewards, lost, float(np.mean(successes))
 
     def best(self, state: Observation) -> int:
         """The action of largest value."""

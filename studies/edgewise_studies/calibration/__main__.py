@@ -25,7 +25,7 @@ app = typer.Typer(help=__doc__)
 Minutes = Annotated[float, typer.Option(help="Begin nothing new after so long.")]
 Folder = Annotated[Path, typer.Option("--out", help="Folder of rows, figure and page.")]
 Work = Annotated[Path, typer.Option(help="Folder of trainings under way.")]
-FOLDER = results_folder() / NAME
+FOLDER, WORK = results_folder() / NAME, Path("runs") / NAME
 
 
 def _setting() -> str:
@@ -71,32 +71,20 @@ def widely(minutes: Minutes = 3.0, folder: Folder = FOLDER) -> None:
 
 
 @app.command(name="learned")
-def train(
-    minutes: Minutes = 3.0,
-    folder: Folder = FOLDER,
-    work: Work = Path("runs") / NAME,
-) -> None:
+def train(minutes: Minutes = 3.0, folder: Folder = FOLDER, work: Work = WORK) -> None:
     """Train ASET as published in the worlds that fit and in the one that ships; needs torch."""
     until, chosen = time.monotonic() + 60.0 * minutes, fitting.frozen(results_folder())
     print(f"{learned.explore(folder, work, [space.SHIPPED, *chosen], until)} trainings")
 
 
 @app.command(name="tune")
-def vary(
-    minutes: Minutes = 3.0,
-    folder: Folder = FOLDER,
-    work: Work = Path("runs") / NAME,
-) -> None:
+def vary(minutes: Minutes = 3.0, folder: Folder = FOLDER, work: Work = WORK) -> None:
     """Train ASET as published with other constants, which its paper does not print; needs torch."""
     print(f"{learned.tune(folder, work, time.monotonic() + 60.0 * minutes)} trainings")
 
 
 @app.command(name="best")
-def keep(
-    minutes: Minutes = 3.0,
-    folder: Folder = FOLDER,
-    work: Work = Path("runs") / NAME,
-) -> None:
+def keep(minutes: Minutes = 3.0, folder: Folder = FOLDER, work: Work = WORK) -> None:
     """Train ASET as published, and give the best of its networks on the way beside the last; needs torch."""
     print(f"{best.explore(folder, work, time.monotonic() + 60.0 * minutes)} trainings")
 

@@ -6,7 +6,6 @@ repeated as it was, but looks at its networks in worlds of its own; both network
 Needs torch.
 """
 
-import csv
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -63,19 +62,11 @@ def explore(folder: Path, work: Path, until: float) -> int:
 
 def read(path: Path) -> Mapping[tuple[int, str], Both]:
     """Of each cell in which as many of both networks are measured."""
-    if not path.exists():
-        return {}
-    shares: dict[tuple[int, str], dict[tuple[str, str], list[float]]] = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            of = shares.setdefault((int(row["world"]), row["setting"]), {})
-            of.setdefault((row["policy"], row["training"]), []).append(float(row["success"]))
-    both = {cell: _both(found) for cell, found in shares.items()}
+    both = {cell: _both(means) for cell, means in learned.means_of(path).items()}
     return {cell: each for cell, each in both.items() if each.last.size == each.best.size > 0}
 
 
-def _both(shares: Mapping[tuple[str, str], list[float]]) -> Both:
-    means = {who: float(np.mean(each)) for who, each in shares.items()}
+def _both(means: Mapping[tuple[str, str], float]) -> Both:
     rival = max(PAPER, key=lambda name: means[name, ""])
     last, best = (
         np.array([mean - means[rival, ""] for (name, _), mean in means.items() if name == whose])

@@ -165,22 +165,25 @@ def curve_of(card: Path) -> list[float]:
 
 def read(path: Path) -> dict[tuple[int, str], Learned]:
     """What was learned, by world and setting, where at least one training is measured."""
-    if not path.exists():
-        return {}
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    cells = dict.fromkeys((int(row["world"]), row["setting"]) for row in rows)
-    found = {
-        cell: _learned([row for row in rows if (int(row["world"]), row["setting"]) == cell]) for cell in cells
-    }
+    found = {cell: _learned(means) for cell, means in means_of(path).items()}
     return {cell: each for cell, each in found.items() if each.gains}
 
 
-def _learned(rows: Iterable[Mapping[str, str]]) -> Learned:
-    shares: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        shares.setdefault((row["policy"], row["training"]), []).append(float(row["success"]))
-    means = {who: float(np.mean(each)) for who, each in shares.items()}
+def means_of(path: Path) -> dict[tuple[int, str], dict[tuple[str, str], float]]:
+    """Mean success over seeds, by world and setting, and then by policy and training."""
+    if not path.exists():
+        return {}
+    shares: dict[tuple[int, str], dict[tuple[str, str], list[float]]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            of = shares.setdefault((int(row["world"]), row["setting"]), {})
+            of.setdefault((row["policy"], row["training"]), []).append(float(row["success"]))
+    return {
+        cell: {who: float(np.mean(each)) for who, each in found.items()} for cell, found in shares.items()
+    }
+
+
+def _learned(means: Mapping[tuple[str, str], float]) -> Learned:
     alone = {policy: mean for (policy, training), mean in means.items() if not training}
     best = max(alone, key=alone.__getitem__)
     gains = tuple(mean - alone[best] for (_, training), mean in means.items() if training)
