@@ -60,8 +60,9 @@ def chooser(
         str, typer.Option(help="'history': ASET's network; 'pooled': any number of workers.")
     ] = "history",
     improve: Annotated[
-        str, typer.Option(help="Any of double, dueling, n-step, prioritised; 'none': algorithm 1 as it is.")
-    ] = "double,dueling,n-step",
+        str,
+        typer.Option(help="Any of double, dueling, n-step, prioritised, best; 'none': algorithm 1 as it is."),
+    ] = "double,dueling,n-step,best",
     episodes: Annotated[int, EPISODES] = 40,
     seed: Annotated[int, SEED] = 0,
     name: Annotated[str, NAME] = "",

@@ -1,9 +1,10 @@
-"""ASET's trainer: DQN as its algorithm 1 has it, with four later improvements as options.
+"""ASET's trainer: DQN as its algorithm 1 has it, with five improvements as options.
 
 Read it from top to bottom: what is configured, what is kept, one episode, its gradient steps,
 the loop. ASET's constants are not published; those below were chosen on validation seeds.
 """
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,15 +27,19 @@ from edgewise.model.scenario import Scenario
 from edgewise.model.setting import setting
 from edgewise.policies.dispatch.chooser import GOLDEN_WORKERS, features_hash, fingerprint, golden_states
 from edgewise.policies.dispatch.meta import ALL
+from edgewise.seeds import SEEN_IN
 from edgewise.sim.sites import simulation_of
 
 Make = Callable[[], DispatchPolicy]  # the policy of one gateway
+
+SEEN_EVERY = 4  # episodes
 
 IMPROVEMENTS: dict[str, dict[str, Any]] = {
     "double": {"double": True},  # van Hasselt et al. 2016
     "dueling": {"dueling": True},  # Wang et al. 2016
     "n-step": {"n_step": 3},  # Sutton 1988
     "prioritised": {"priority": 0.6},  # Schaul et al. 2016
+    "best": {"seen_in": SEEN_IN},  # early stopping (Prechelt 1998): some end on a policy that is worse
     "none": {},
 }
 
@@ -55,6 +60,8 @@ class DqnConfig:
         epsilon_first, epsilon_last, epsilon_episodes: ε falls linearly over so many episodes.
         warm_up: episodes at random before learning; the network is normalised by their states.
         double, dueling, n_step, priority: improvements; algorithm 1 has False, False, 1 and 0.
+        seen_in: seeds of worlds in which the network is looked at every few episodes; the best is what is
+            given. Algorithm 1 has none, and gives its last network.
         reward: φ, θ and c.
     """
 
@@ -76,6 +83,7 @@ class DqnConfig:
     dueling: bool = True
     n_step: int = 3
     priority: float = 0.0
+    seen_in: tuple[int, ...] = SEEN_IN
     reward: Reward = field(default_factory=Reward)
 
     def improved(self, names: Sequence[str]) -> "DqnConfig":
@@ -84,7 +92,7 @@ class DqnConfig:
         Raises:
             PolicyError: there is no such improvement.
         """
-        chosen = dict[str, Any](double=False, dueling=False, n_step=1, priority=0.0)
+        chosen = dict[str, Any](double=False, dueling=False, n_step=1, priority=0.0, seen_in=())
         for name in (name.strip() for name in names):
             if name not in IMPROVEMENTS:
                 raise PolicyError(f"improvement {name!r}: use some of {', '.join(IMPROVEMENTS)}")
@@ -104,12 +112,20 @@ class DqnTrainer(Trainer):
 
     Attributes:
         network: Q.
+        best_network, best_success: as it did best so far where it was looked at, and how well.
     """
 
     headline = "success"
 
     def __init__(self, config: DqnConfig, env: DispatchEnv | None = None) -> None:
-        kept = ("network", "optimiser", "rng", *(f"replay.{name}" for name in Replay.KEPT))
+        kept = (
+            "network",
+            "best_network",
+            "best_success",
+            "optimiser",
+            "rng",
+            *(f"replay.{name}" for name in Replay.KEPT),
+        )
         super().__init__(config, config.episodes, kept)
         torch.manual_seed(config.seed)
         self.config = config
@@ -124,6 +140,7 @@ class DqnTrainer(Trainer):
         for each in (self.network, self.target):
             # Workers are channels, and convolutions over so many are a third faster with them last.
             each.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.best_network, self.best_success = copy.deepcopy(self.network), -1.0
         self.optimiser = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate)
         self.replay = Replay(config.room, shape, config.gamma, config.n_step, config.priority)
         self.rng = np.random.default_rng(config.seed)
@@ -133,7 +150,7 @@ class DqnTrainer(Trainer):
         return range(self.config.seed + number, self.config.seed + number + 1)
 
     def round(self) -> Figures:
-        """Play an episode, and learn once the warm-up is over."""
+        """Play an episode, and learn and look once the warm-up is over."""
         config, episode = self.config, len(self.curve)
         epsilon = config.epsilon(episode)
         success = self.play(epsilon)
@@ -141,7 +158,17 @@ class DqnTrainer(Trainer):
             known = np.flatnonzero(self.replay.action >= 0)
             self.network.fit(torch.from_numpy(self.replay.states[known].astype(np.float32)))
         loss = self.learn() if episode + 1 >= config.warm_up else 0.0
-        return {"success": success, "epsilon": epsilon, "loss": loss}
+        figures = {"success": success, "epsilon": epsilon, "loss": loss}
+        if config.seen_in and episode + 1 > config.warm_up and (episode + 1) % SEEN_EVERY == 0:
+            figures["seen"] = self.watch()
+            if figures["seen"] >= self.best_success:
+                self.best_success = figures["seen"]
+                self.best_network.load_state_dict(self.network.state_dict())
+        return figures
+
+    def watch(self) -> float:
+        """Mean success of the network without exploring; it leaves no trace in the training."""
+        return float(np.mean([self._episode(seed, self.best)[-1] for seed in self.config.seen_in]))
 
     def play(self, epsilon: float) -> float:
         """One episode, ε-greedy; it is kept for replay. Returns its mean success."""
@@ -154,10 +181,6 @@ class DqnTrainer(Trainer):
         states, actions, rewards, lost, success = self._episode(seed, choose)
         self.replay.add(states, actions, rewards, lost)
         return success
-
-    def watch(self, seed: int) -> float:
-        """Mean success of an episode by the network alone; it leaves no trace in the training."""
-        return self._episode(seed, self.best)[-1]
 
     def _episode(
         self, seed: int, choose: Callable[[Observation], int]
@@ -209,12 +232,16 @@ class DqnTrainer(Trainer):
         return value - wanted
 
     def networks(self, stem: Path) -> dict[str, Any]:
-        """The network, and what it decides on the golden views."""
+        """The network, the best that was looked at if any was, and what it decides on the golden views."""
         config, world, pooled = self.config, self.env.world, self.config.state == "pooled"
         states = golden_states(config.state, GOLDEN_WORKERS if pooled else world.workers)
         free = {"state": {0: "B", 1: "W"} if pooled else {0: "B"}, "values": {0: "B"}}
         digest, (values,) = write_network(
-            self.network, stem.with_name(f"{stem.name}.onnx"), {"state": states}, ["values"], free
+            self.best_network if self.best_success >= 0.0 else self.network,
+            stem.with_name(f"{stem.name}.onnx"),
+            {"state": states},
+            ["values"],
+            free,
         )
         return {
             "state": config.state,

@@ -71,7 +71,7 @@ def check_choice(what: str, value: str, choices: Iterable[str]) -> None:
 def chooser(
     scenario: str = "full-edge",
     state: str = "history",
-    improve: str = "double,dueling,n-step",
+    improve: str = "double,dueling,n-step,best",
     episodes: int = 40,
     seed: int = 0,
 ) -> Prepared:

@@ -24,7 +24,6 @@ from edgewise_studies.calibration.space import SHIPPED
 from edgewise_studies.resuming import resumed
 
 CELLS = ((SHIPPED, "edge"), (SHIPPED, "co"), (2, "edge"))  # in the last a training ends 13 points behind
-SEEN_IN = (500_300, 500_301, 500_302)  # neither of the calibration nor of the judging
 BEST = "aset-best"  # rows of the best on the way
 
 
@@ -43,7 +42,7 @@ class Both(NamedTuple):
 
 def explore(folder: Path, work: Path, until: float) -> int:
     """Measure what is missing; begins nothing after `until` of `time.monotonic`. How many are measured."""
-    only_validation_seeds((*SEEN_IN, *learned.SEEDS))
+    only_validation_seeds(learned.SEEDS)
     with resumed(folder / "best.csv", learned.COLUMNS, 4) as (done, write):
         for count, (training, cell) in enumerate(product(learned.TRAININGS, CELLS)):
             if time.monotonic() > until:
@@ -52,9 +51,9 @@ def explore(folder: Path, work: Path, until: float) -> int:
             for name in PAPER:
                 if (str(world), setting, name, "") not in done and training == learned.TRAININGS[0]:
                     write(learned.scores(*cell, name, "", partial(policies.load, "dispatch", name)))
-            for name, seen_in in ((learned.NETWORK, ()), (BEST, SEEN_IN)):
+            for name, improved in ((learned.NETWORK, "none"), (BEST, "best")):
                 if (str(world), setting, name, str(training)) not in done:
-                    card = learned.train(work, *cell, training, seen_in=seen_in)
+                    card = learned.train(work, *cell, training, improved=improved)
                     make = partial(policies.load, "dispatch", str(card))
                     write(learned.scores(*cell, name, training, make))
     return len(learned.TRAININGS) * len(CELLS)

@@ -29,7 +29,6 @@ SETTINGS = ("edge", "burst")
 SEEDS = (500_200, 500_201, 500_202)  # none of those by which worlds were chosen
 TRAININGS = tuple(range(0, 100_000, 20_000))  # the first episode's seed of each
 EPISODES = 40  # as many as of the cards that ship
-SEEN_EVERY = 4  # episodes, where the best network on the way is kept
 # Constants that the paper does not print, each tried by one training in two cells; first the chooser's.
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "first": {},
@@ -129,7 +128,7 @@ def scores(world: int, setting: str, policy: str, training: int | str, make: Any
 
 
 def train(
-    work: Path, world: int, setting: str, training: int, variant: str = USED, seen_in: Sequence[int] = ()
+    work: Path, world: int, setting: str, training: int, variant: str = USED, improved: str = "none"
 ) -> Path:
     """ASET as published, trained in a world; where its card is. What is there is not trained again.
 
@@ -137,24 +136,23 @@ def train(
         work: of trainings under way and their cards.
         training: one of TRAININGS.
         variant: one of VARIANTS.
-        seen_in: give the network that was best in worlds of these seeds, and not the last one.
+        improved: by one of `dqn.IMPROVEMENTS`.
     """
     from edgewise.learn import harness
     from edgewise.learn.dqn import DqnConfig
     from edgewise.learn.env import DispatchEnv
-    from edgewise_studies.training.aset import AsetTraining, BestOnTheWay
+    from edgewise_studies.training.unjudged import Unjudged
 
     where = "ships" if world < 0 else str(world)
-    name = f"aset-{where}-{setting}-{training}-{variant}" + ("-best" if seen_in else "")
+    name = f"aset-{where}-{setting}-{training}-{variant}" + ("" if improved == "none" else f"-{improved}")
     card = work / f"{name}.json"
     if not card.exists():
         scenario = scenario_of(world, setting)
-        config = DqnConfig(scenario.name, "history", PAPER, EPISODES, training).improved(["none"])
+        config = DqnConfig(scenario.name, "history", PAPER, EPISODES, training).improved([improved])
         config = replace(config, **VARIANTS[variant])
         env = DispatchEnv(scenario, PAPER, "history", bound=False)
-        trainer = BestOnTheWay(config, env, seen_in, SEEN_EVERY) if seen_in else AsetTraining(config, env)
-        command = f"python -m edgewise_studies.calibration {'best' if seen_in else 'learned'}"
-        harness.train(trainer, work, name, command=command, validation=SEEDS)
+        command = f"python -m edgewise_studies.calibration {'learned' if improved == 'none' else improved}"
+        harness.train(Unjudged(config, env), work, name, command=command, validation=SEEDS)
     return card
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from edgewise.report import style
+from edgewise.seeds import SEEN_IN
 from edgewise_studies.calibration import best, fitting, learned, measure, predicates, room, slices, space
 from edgewise_studies.calibration.measure import Row
 from edgewise_studies.calibration.predicates import PREDICATES
@@ -277,8 +278,8 @@ def on_the_way(found: Mapping[tuple[int, str], best.Both]) -> str:
     return f"""## The best network on the way
 
 Algorithm 1 ends with its last network, and some trainings end where another of the seven is points ahead.
-So trainings were repeated that look every {learned.SEEN_EVERY} episodes how their network does in
-{len(best.SEEN_IN)} worlds of their own ({", ".join(map(str, best.SEEN_IN))}), and give the best of these.
+So trainings were repeated that look every fourth episode how their network does in
+{len(SEEN_IN)} worlds of their own ({", ".join(map(str, SEEN_IN))}), and give the best of these.
 Nothing else of them differs, and both networks are judged on {", ".join(map(str, learned.SEEDS))}, beside
 the best of the seven there (`python -m edgewise_studies.calibration best`, `best.csv`).
 

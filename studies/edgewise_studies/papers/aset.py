@@ -1,15 +1,17 @@
 """ASET's claims, asked of `chooser`: learned dispatch against every static policy, on three topologies.
 
-The shipped policies run as they are. The rival is the best of the paper's seven static policies by
-the validation scores in the policy's card; `least-loaded-feasible` and `slack-aware`, which the paper
-does not have and which `chooser` may choose too, are reported beside it. In the second setting (A8) the
-rival is any static policy that `chooser` may choose.
+A full run trains `chooser` a few times on each topology, as the cards of what ships say, and its
+intervals are over trainings and seeds at once; a quick run takes what ships. The rival is the best of the
+paper's seven static policies by the validation scores in the card that ships; `least-loaded-feasible` and
+`slack-aware`, which the paper does not have and which `chooser` may choose too, are reported beside it. In
+the second setting (A8) the rival is any static policy that `chooser` may choose.
 """
 
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,18 +24,20 @@ from edgewise.model.scenario import Scenario
 from edgewise.policies.cards import SHIPPED
 from edgewise.policies.dispatch.meta import ALL, PAPER
 from edgewise.report.figures import heat_map
-from edgewise.report.statistics import PairedComparison, compare
 from edgewise.seeds import VALIDATION
 from edgewise.sim.simulate import Simulation
 from edgewise.sim.streams.rollout import hindsight_bound
-from edgewise_studies.claims import at_least, at_most, better_by, compared, exact, measured, within
+from edgewise_studies.calibration.learned import curve_of
+from edgewise_studies.claims import Finding, at_least, at_most, better_by, exact, measured, within
 from edgewise_studies.papers import field as field_rules
 from edgewise_studies.robustness import STREAM_CHANGES, suite
-from edgewise_studies.run import Run, chart, reproduction
+from edgewise_studies.run import Run, band, chart, reproduction
+from edgewise_studies.trainings import gained, gains_figure
 from edgewise_studies.twins import as_published
 
 LEARNED = ("chooser", "lookahead", "bandit")
 EVERY = (*ALL, *LEARNED)  # and the best of the field
+CHOOSER = "chooser"
 CHIEF = ("least-loaded-feasible", "slack-aware", "chooser", "lookahead")  # with the rival, on every seed
 RATES = (20, 40, 80, 100)  # clients per minute, besides 60
 PATTERNS = ("full-edge-burst", "full-edge-steady")
@@ -96,28 +100,67 @@ def _time_ticks(policy: Any, switch_s: list[float]) -> None:
 
 
 class Runs:
-    """Runs of scenarios under policies, several at a time."""
+    """Runs of scenarios under policies, several at a time.
 
-    def __init__(self, run: Run) -> None:
-        self.seeds, self._every = run.seeds, run.every
+    Args:
+        run: what they are for.
+        choosers: topology → cards of the trainings that stand for `chooser` there.
+    """
+
+    def __init__(self, run: Run, choosers: Mapping[str, Sequence[str]]) -> None:
+        self.seeds, self._every, self.choosers = run.seeds, run.every, choosers
+        self._gains: dict[str, tuple[Floats, tuple[float, float] | None]] = {}
 
     def of(
         self, scenario: Scenario, names: Iterable[str], seeds: Sequence[int] | None = None
     ) -> dict[str, list[Figures]]:
-        """Per policy the figures of each seed."""
-        chosen, listed = self.seeds if seeds is None else seeds, list(names)
-        tasks = [(scenario, name, seed) for name in listed for seed in chosen]
+        """Per policy the figures of each seed; of `chooser` for each training those of each seed."""
+        chosen = self.seeds if seeds is None else seeds
+        whose = {name: self.cards(scenario) if name == CHOOSER else [name] for name in names}
+        tasks = [(scenario, each, seed) for cards in whose.values() for each in cards for seed in chosen]
         found = iter(self._every(run_one, tasks))
-        return {name: [next(found) for _ in chosen] for name in listed}
+        return {name: [next(found) for _ in cards for _ in chosen] for name, cards in whose.items()}
+
+    def cards(self, scenario: Scenario) -> Sequence[str]:
+        """What stands for `chooser`: the trainings on the scenario's topology, or what ships."""
+        there = [topology for topology in self.choosers if scenario.name.startswith(topology)]
+        return self.choosers[max(there, key=len)] if there else [CHOOSER]
 
     def chief(self, scenario: Scenario, rival: str) -> dict[str, list[Figures]]:
         """The rival and what is compared with it on every seed; others on a few, for figures."""
         others = [name for name in PAPER if name != rival]
         return self.of(scenario, others, self.seeds[:FEW]) | self.of(scenario, (rival, *CHIEF))
 
+    def ahead(
+        self,
+        found: Mapping[str, Sequence[Figures]],
+        policy: str,
+        rival: str,
+        row: str = "",
+        detail: str = "",
+    ) -> Finding:
+        """One policy's success less another's, paired by seed; of `chooser` over its trainings, too.
+
+        Args:
+            row: under which name it stands in the figure of gains; not there without one.
+        """
+        mine, other = (success(found)[name].reshape(-1, len(self.seeds)) for name in (policy, rival))
+        words = f"{policy} {mine.mean():.6g} against {rival} {other.mean():.6g}"
+        if len(mine) > 1:
+            each = ", ".join(f"{100.0 * gain:+.2f}" for gain in (mine - other).mean(axis=1))
+            words += f"; trainings {each} points"
+        gain = gained(mine - other, f"{words}; {detail}" if detail else words)
+        if row:
+            self._gains[row] = ((mine - other).mean(axis=1), gain.ci)
+        return gain
+
+    def figure(self) -> Figure:
+        """Of each training what `chooser` gains."""
+        return gains_figure(self._gains, "chooser less the best static policy of the claim")
+
 
 def success(found: Mapping[str, Sequence[Figures]], share: int = 0) -> dict[str, Floats]:
-    """Per policy (seeds,) success (0), failed (1) or rejected (2)."""
+    """Per policy (seeds,) success (0), failed (1) or rejected (2); of `chooser` (trainings × seeds,)."""
     return {name: np.array([figures.shares[share] for figures in each]) for name, each in found.items()}
 
 
@@ -140,18 +183,16 @@ def strongest(topology: str, count: int = 3) -> list[str]:
     return sorted(found["actions"], key=found["scores"].__getitem__, reverse=True)[:count]
 
 
-def against(found: Mapping[str, Sequence[Figures]], policy: str, rival: str) -> PairedComparison:
-    """One policy against one rival, paired by seed."""
-    values = success(found)
-    (row,) = compare({policy: values[policy], rival: values[rival]}, rival, POINT)
-    return row
-
-
 def fewer_failures(found: Mapping[str, Sequence[Figures]], rival: str) -> Floats:
-    """(seeds,) share of queries that `chooser` fails less than the rival, less what it rejects more."""
-    failed, rejected = success(found, 1), success(found, 2)
-    more = np.maximum(rejected["chooser"] - rejected[rival], 0.0)
-    fewer: Floats = failed[rival] - failed["chooser"] - more
+    """(trainings, seeds) share of queries that `chooser` fails less than the rival, less what it rejects
+    more.
+    """
+    failed, rejected = (
+        {name: values.reshape(-1, len(found[rival])) for name, values in success(found, share).items()}
+        for share in (1, 2)
+    )
+    more = np.maximum(rejected[CHOOSER] - rejected[rival], 0.0)
+    fewer: Floats = failed[rival] - failed[CHOOSER] - more
     return fewer
 
 
@@ -196,7 +237,7 @@ _CLAIMS = {
     },
     **{f"a5-{name.split('-')[-1]}": f"A5: {name}: chooser is at least a point above" for name in PATTERNS},
     "a6-switch-time": "A6: 95 % of chooser's choices take a tenth of the time between streams or less (CPU)",
-    "a7-plateau": "A7: the last ten training episodes (of < 100) do as well as the ten before, ± 2 points",
+    "a7-plateau": "A7: the last ten of < 100 episodes are as good as the ten before, ± 2 points, in the mean",
     **{
         f"a8-{id}": f"A8: {name}: chooser is a point above every static policy" for id, name in SCARCE.items()
     },
@@ -228,17 +269,26 @@ _WITHDRAWN = {
     ours=set(_CLAIMS) - {"a1-no-static-wins-all"},  # `chooser` has nine actions, ASET seven
     withdrawn=_WITHDRAWN,
     seeds=(10, 3),
+    look=3,
+    needs="torch",
 )
 def aset(run: Run) -> None:
     """A1 to A8, the bound, and what goes past the paper."""
-    runs = Runs(run)
+    runs = Runs(run, {} if run.quick else _trained(run))
     _full_edge(run, runs)
     if not run.quick:
         _elsewhere(run, runs)
         _rates(run, runs)
         _scarce(run, runs)
         _robustness(run, runs)
-    _plateau(run)
+        run.figure("gains", runs.figure())
+    _plateau(run, runs)
+
+
+def _trained(run: Run) -> dict[str, list[str]]:
+    from edgewise_studies.papers.aset_trained import trained  # imports torch
+
+    return trained(run)
 
 
 def _full_edge(run: Run, runs: Runs) -> None:
@@ -250,21 +300,21 @@ def _full_edge(run: Run, runs: Runs) -> None:
     weak = weakest(runs.of(scenario, PAPER, VALIDATED))
     detail = "; ".join(f"{name}: {app}, by {best}" for name, (app, best) in weak.items())
     run.claim("a1-no-static-wins-all", measured(no_winner(found, weak), detail), at_least(POINT))
-    run.claim("a4-full-edge", compared(against(found, "chooser", rival)), better_by(POINT))
-    run.claim("a4-fails", measured(fewer_failures(found, rival)), better_by(POINT))
+    run.claim("a4-full-edge", runs.ahead(found, CHOOSER, rival, "full-edge"), better_by(POINT))
+    run.claim("a4-fails", gained(fewer_failures(found, rival)), better_by(POINT))
     for id, policy, other in (
-        ("beyond-strongest", "chooser", "least-loaded-feasible"),
+        ("beyond-strongest", CHOOSER, "least-loaded-feasible"),
         ("beyond-slack", "slack-aware", "least-loaded-feasible"),
-        ("beyond-lookahead", "lookahead", "chooser"),
+        ("beyond-lookahead", "lookahead", CHOOSER),
         ("beyond-switching", "lookahead", "slack-aware"),
     ):
-        run.claim(id, compared(against(found, policy, other)), better_by(POINT))
+        run.claim(id, runs.ahead(found, policy, other), better_by(POINT))
     run.step("full-edge, bound")
     bounds = np.array([hindsight_bound(scenario, seed) for seed in run.seeds])
     run.figure("a1-applications", by_application(found))
     run.figure("a4-full-edge", over_time(found, scenario, float(bounds.mean()), "full-edge, λ = 60"))
     if not run.quick:  # it measures time
-        _switch_time(run, scenario, found["chooser"])
+        _switch_time(run, scenario, found[CHOOSER])
 
 
 def _field(
@@ -278,8 +328,7 @@ def _field(
     field = runs.of(scenario, chosen)
     rival = run.rival({name: scores[name] for name in chosen}, VALIDATED)
     detail = ", ".join(f"{name} {100 * float(values.mean()):.1f}" for name, values in success(field).items())
-    row = against({**found, **field}, "chooser", rival)
-    run.claim(id, compared(row, detail), better_by(POINT))
+    run.claim(id, runs.ahead({**found, **field}, CHOOSER, rival, detail=detail), better_by(POINT))
     return field
 
 
@@ -296,9 +345,9 @@ def slowest_choices(scenario: Scenario, taken_s: Sequence[Sequence[float]]) -> l
 def _switch_time(run: Run, scenario: Scenario, each: Sequence[Figures]) -> None:
     choices = [figures.switch_s[1:] for figures in each]  # the first one warms up
     taken, per_s = np.sort(np.concatenate(choices)), streams_per_s(scenario)
-    share = slowest_choices(scenario, choices)
+    share = np.reshape(slowest_choices(scenario, choices), (-1, len(run.seeds)))
     detail = f"p95 of a choice × streams/s; median choice {1e3 * float(np.median(taken)):.2f} ms"
-    run.claim("a6-switch-time", measured(share, detail), at_most(0.1))
+    run.claim("a6-switch-time", gained(share, detail), at_most(0.1))
     gaps = np.logspace(-5, 1, 200)
     with chart(
         7.0,
@@ -325,7 +374,7 @@ def _elsewhere(run: Run, runs: Runs) -> None:
         run.step(name)
         scenario, rival = run.scenario(name), rival_of(run, topology)
         found, steady = runs.chief(scenario, rival), name == topology
-        run.claim(id, compared(against(found, "chooser", rival)), criterion)
+        run.claim(id, runs.ahead(found, CHOOSER, rival, name), criterion)
         if criterion is ahead:
             found |= _field(run, runs, scenario, found, FIELD_IDS[name])
         title = f"{name}, λ = 60" if steady else name
@@ -338,7 +387,8 @@ def _rates(run: Run, runs: Runs) -> None:
         run.step(f"full-edge, λ = {rate}")
         scenario = as_published("full-edge", {"streams.arrivals.clients_per_min": float(rate)})
         found = runs.chief(scenario, rival)
-        run.claim(f"a4-rate-{rate}", compared(against(found, "chooser", rival)), better_by(POINT))
+        gain = runs.ahead(found, CHOOSER, rival, f"full-edge, λ = {rate}")
+        run.claim(f"a4-rate-{rate}", gain, better_by(POINT))
         for name, values in success(found).items():
             curves.setdefault(name, []).append(float(values.mean()))
     with chart(
@@ -360,22 +410,29 @@ def _scarce(run: Run, runs: Runs) -> None:
     for id, name in SCARCE.items():
         run.step(name)
         scenario = run.scenario(name)
-        found = runs.of(scenario, (*candidates, "chooser", "lookahead"))
+        found = runs.of(scenario, (*candidates, CHOOSER, "lookahead"))
         mean = {policy: float(values.mean()) for policy, values in success(found).items()}
         rival = max(candidates, key=mean.__getitem__)
         detail = ", ".join(f"{policy} {100 * share:.1f}" for policy, share in mean.items())
-        for prefix, policy in (("a8", "chooser"), ("beyond", "lookahead")):
-            run.claim(f"{prefix}-{id}", compared(against(found, policy, rival), detail), better_by(POINT))
+        for prefix, policy in (("a8", CHOOSER), ("beyond", "lookahead")):
+            gain = runs.ahead(found, policy, rival, name if policy == CHOOSER else "", detail)
+            run.claim(f"{prefix}-{id}", gain, better_by(POINT))
         run.figure(f"a8-{name}", over_time(found, scenario, None, name))
 
 
 def _robustness(run: Run, runs: Runs) -> None:
+    """Of `chooser` the mean of its trainings."""
     rival = rival_of(run, "full-edge")
+
+    def measure(scenario: Scenario) -> dict[str, Floats]:
+        found = success(runs.of(scenario, (rival, CHOOSER)))
+        return {name: values.reshape(-1, len(run.seeds)).mean(axis=0) for name, values in found.items()}
+
     found = suite(
         run.scenario("full-edge"),
         STREAM_CHANGES,
-        lambda scenario: success(runs.of(scenario, (rival, "chooser"))),
-        "chooser",
+        measure,
+        CHOOSER,
         rival,
         progress=run.step,
         minimum_effect=POINT,
@@ -384,19 +441,21 @@ def _robustness(run: Run, runs: Runs) -> None:
     run.figure("robustness", found.figure())
 
 
-def _plateau(run: Run) -> None:
-    changes = []
-    with chart(8.0, 4.2, "Success of training episodes, mean of ten", "episode", "success", columns=3) as (
-        drawn,
-        axes,
-    ):
+def _plateau(run: Run, runs: Runs) -> None:
+    """How much the last ten episodes differ from the ten before, on the topology where that is most."""
+    changes = dict[str, Floats]()
+    title, below = "Success of training episodes, mean of ten", "episode; bands: all trainings"
+    with chart(8.0, 4.2, title, below, "success", columns=3) as (drawn, axes):
         for topology in ("dc-cloud", "co-dc-cloud", "full-edge"):
-            curve = np.array(card(f"chooser-{topology}")["curve"])
-            changes.append(float(curve[-10:].mean() - curve[-20:-10].mean()))
-            axes.plot(np.convolve(curve, np.ones(10) / 10, "valid"), label=topology)
+            cards = runs.choosers.get(topology) or [str(SHIPPED / f"chooser-{topology}.json")]
+            curves = np.array([curve_of(Path(each)) for each in cards])
+            changes[topology] = curves[:, -10:].mean(axis=1) - curves[:, -20:-10].mean(axis=1)
+            means = np.array([np.convolve(curve, np.ones(10) / 10, "valid") for curve in curves])
+            band(axes, np.arange(10, curves.shape[1] + 1), means, topology)
     run.figure("a7-learning", drawn)
-    worst = exact(max(changes, key=abs), "largest change of three topologies")
-    run.claim("a7-plateau", worst, within(-0.02, 0.02))
+    most = max(changes, key=lambda topology: abs(float(changes[topology].mean())))
+    words = ", ".join(f"{topology} {100.0 * each.mean():+.2f}" for topology, each in changes.items())
+    run.claim("a7-plateau", measured(changes[most], f"on {most}; means {words} points"), within(-0.02, 0.02))
 
 
 def by_application(found: Mapping[str, Sequence[Figures]]) -> Figure:

@@ -1,4 +1,6 @@
-"""Claims about the paper's networks: K1 and K4 train both halves, K3 (H) and K6 only GPG.
+"""What is trained for KaiS's claims: searches of ours, and the paper's networks.
+
+Claims about the paper's networks: K1 and K4 train both halves, K3 (H) and K6 only GPG.
 
 Sizes are cut to what some minutes of one core carry, as each claim says. K1, K4: scarce, worlds of 5 frames,
 16 an episode, two of each sequence of requests. GPG alone, under greedy dispatch in the compiled engine:
@@ -6,6 +8,7 @@ scarce and scarce-complex, worlds of 10 frames, all 8 with the same requests. Tr
 output folder: a run that was stopped goes on. Of GPG's, the networks count that were best over 20 episodes.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +17,17 @@ from typing import NamedTuple
 import numpy as np
 
 from edgewise.arrays import Floats
-from edgewise.learn.harness import write_card
+from edgewise.learn import harness
 from edgewise.workloads.requests import KINDS
 from edgewise_studies.claims import at_least, measured, within
+from edgewise_studies.papers.kais import VALIDATED
 from edgewise_studies.run import Run, band, chart
 from edgewise_studies.training.kais.cmmac import DispatchConfig
 from edgewise_studies.training.kais.gpg import ScaleConfig
 from edgewise_studies.training.kais.settings import evaluate, setting
 from edgewise_studies.training.kais.train import (
+    EvolveConfig,
+    Search,
     Training,
     TrainingConfig,
     train_keeping_best,
@@ -34,7 +40,8 @@ BOTH_ON, FRAMES_BOTH, FRAMES_GPG = "scarce", 5, 10
 SMOOTHING, STEADY = 5, 20  # episodes
 GPG = TrainingConfig(dispatch=None, worlds=8, copies=8, episodes=160)  # K3, K6
 GPG_RATE = 3e-4  # of Adam; with 1e-3 and 5e-4 some trainings lose again what they had learned
-SEEDS = 5  # trainings of each
+SEEDS = 5  # trainings and searches of each
+EVOLVED = EvolveConfig(generations=24, worlds=12)  # as the card of what ships has it
 HELD_OUT = 10  # test worlds
 WEIGHTS_OF_BALANCE = (0.0, 0.5, 1.0, 2.0, 4.0)
 CHOSEN = (1, 2, 4)
@@ -73,6 +80,28 @@ def _of_balance(weight: float) -> str:
 
 def _of_chosen(chosen: int) -> str:
     return "k6-scarce-graph" if chosen == 2 else f"k3-{chosen}"  # H = 2 is K6's
+
+
+def searched(run: Run) -> list[str]:
+    """Cards of SEEDS searches of ours."""
+    run.step("searches")
+    cards = run.every(search, [(run.folder / "trained", seed) for seed in range(SEEDS)])
+    curves = [[goal for _, goal in json.loads(card.read_text(encoding="utf-8"))["curve"]] for card in cards]
+    title, below = "Goal of the middle of a search: rate less price of bytes", f"generation; {SEEDS} searches"
+    with chart(6.4, 3.6, title, below) as (drawn, axes):
+        band(axes, np.arange(1, EVOLVED.generations + 1), np.array(curves), "edgewise (evolved)")
+    run.figure("searches", drawn)
+    return [str(card) for card in cards]
+
+
+def search(folder: Path, seed: int) -> Path:
+    """One search on sequences, to its end; what is in the folder is gone on with. Its card."""
+    name = f"evolved-{seed}"
+    card = folder / f"{name}.json"
+    if not card.exists():
+        trainer = Search(setting(BOTH_ON, "sequences"), replace(EVOLVED, seed=seed))
+        harness.train(trainer, folder, name, command="edgewise reproduce kais", validation=VALIDATED)
+    return card
 
 
 def trained_claims(run: Run) -> None:
@@ -133,7 +162,7 @@ def _judged(run: Run, training: Training, stem: str) -> Floats:
     name = f"{stem}-{training.config.seed}"
     run.step(f"test worlds: {name}")
     folder = run.folder / "trained"
-    card = write_card(folder, name, training.networks(folder / name))
+    card = harness.write_card(folder, name, training.networks(folder / name))
     return evaluate(training.setting, *training.found(card), run.seeds[:HELD_OUT]).throughput_rate
 
 

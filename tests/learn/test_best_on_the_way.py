@@ -1,53 +1,58 @@
-"""A training of ASET that gives the best of its networks on the way is otherwise the training that it is."""
+"""A training that gives the best of its networks on the way is otherwise the training that it is."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from test_dispatch_training import SMALL
 
-from edgewise.learn.env import DispatchEnv
+from edgewise.learn import dqn
+from edgewise.learn.dqn import DqnTrainer
 from edgewise.policies.dispatch.meta import PAPER
+from edgewise.seeds import SEEN_IN
 from edgewise_studies.calibration import best, learned
-from edgewise_studies.training.aset import AsetTraining, BestOnTheWay
 
-CONFIG = replace(SMALL, episodes=5, state="history").improved(["none"])
-SEEN_IN = (500_000, 500_001)
-
-
-def env():
-    return DispatchEnv("tiny", PAPER, "history", bound=False)
+PLAIN = replace(SMALL, episodes=5, state="history").improved(["none"])
+EMPTY = np.zeros((1, 1))
+LOOKS = replace(PLAIN, seen_in=SEEN_IN[:2])
 
 
 def weights(network):
     return torch.cat([each.flatten() for each in network.state_dict().values()])
 
 
-def looking(every=1):
-    return BestOnTheWay(CONFIG, env(), SEEN_IN, every)
+@pytest.fixture(autouse=True)
+def every_episode(monkeypatch):
+    monkeypatch.setattr(dqn, "SEEN_EVERY", 1)
 
 
 def test_looking_changes_nothing_of_the_training():
-    plain, looks = AsetTraining(CONFIG, env()), looking()
+    plain, looks = DqnTrainer(PLAIN), DqnTrainer(LOOKS)
     plain.train()
     looks.train()
     assert torch.equal(weights(plain.network), weights(looks.network))
     assert [line["success"] for line in plain.curve] == [line["success"] for line in looks.curve]
+    assert [len(line) for line in plain.curve] == [3] * 5
     assert [len(line) for line in looks.curve] == [3, 4, 4, 4, 4]  # not while it is warming up
 
 
-def test_the_network_that_was_best_is_given(tmp_path, monkeypatch):
-    seen = iter([0.2, 0.4, 0.9, 0.7, 0.6, 0.8, 0.1, 0.1])  # two worlds each: 0.3, 0.8, 0.7, 0.1
-    monkeypatch.setattr(BestOnTheWay, "watch", lambda self, seed: next(seen))
-    training, at = looking(), []
+@pytest.mark.parametrize(("config", "given"), [(LOOKS, 2), (PLAIN, 4)])
+def test_the_network_that_was_best_is_given_and_the_last_where_nobody_looked(
+    config, given, tmp_path, monkeypatch
+):
+    training, at, seen = DqnTrainer(config), [], iter([0.3, 0.8, 0.7, 0.1])
+    monkeypatch.setattr(DqnTrainer, "watch", lambda self: next(seen))
     training.train(lambda _: at.append(weights(training.network)))
-    assert training.best_success == pytest.approx(0.8)
+    written = []
+    monkeypatch.setattr(dqn, "write_network", lambda network, *rest: written.append(network) or ("", [EMPTY]))
     training.networks(tmp_path / "best")
-    assert torch.equal(weights(training.network), at[2]) and not torch.equal(at[2], at[4])
+    assert torch.equal(weights(written[0]), at[given]) and not torch.equal(at[2], at[4])
 
 
-def test_it_goes_on_where_it_was_stopped(tmp_path):
-    whole, half, again = looking(2), looking(2), looking(2)
+def test_it_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(dqn, "SEEN_EVERY", 2)
+    whole, half, again = (DqnTrainer(LOOKS) for _ in range(3))
     whole.train()
     half.train(until=3)
     half.save(tmp_path / "half.pt")
