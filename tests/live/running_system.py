@@ -71,16 +71,16 @@ class System:
             env["EDGEWISE_CACHE"] = str(self.cache)
         self.nursery = subprocess.Popen(command, env=env)
 
-    async def ready(self):
-        """Wait until every wanted process answers and every gateway reaches all workers."""
+    async def ready(self, token=None):
+        """Wait until every wanted process answers and every gateway reaches all workers; a client's token."""
         wanted = [row.process for row in self.store.processes() if row.process.wanted]
         await asyncio.gather(*(self.answers(process) for process in wanted))
         for process in wanted:
             if process.kind == "gateway":
-                await self.reaches_all(process)
+                await self.reaches_all(process, token=token)
 
-    async def reaches_all(self, gateway, patience_s=60):
-        client = http.Client.of_url(gateway.url)
+    async def reaches_all(self, gateway, patience_s=60, token=None):
+        client = http.Client.of_url(gateway.url, token)
 
         async def all_up():
             page = (await ask(client, "GET", "/metrics", patience_s=patience_s)).body.decode()

@@ -282,7 +282,7 @@ def test_a_named_clients_stream_is_its_own_whichever_process_its_queries_meet(tm
 
     async def scenario(system):
         (front,) = fronts(system.store)
-        await asyncio.gather(*(system.answers(r.process) for r in system.store.processes()))
+        await system.ready("of-one")
         one = [http.Client.of_url(front.url, "of-one") for _ in range(6)]
         other = [http.Client.of_url(front.url, "of-other") for _ in range(6)]
         streams = await opened_at(one, 1)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from edgewise.learn import harness, methods
 from edgewise.learn.dqn import DqnTrainer
-from edgewise.seeds import VALIDATION
 from edgewise_studies.run import Run
 from edgewise_studies.training.unjudged import Unjudged
 
@@ -33,5 +32,5 @@ def train(folder: Path, topology: str, seed: int) -> Path:
         _, trainer, _ = methods.chooser(scenario, episodes=episodes, seed=seed)
         assert isinstance(trainer, DqnTrainer)
         alike = Unjudged(trainer.config, trainer.env)
-        harness.train(alike, folder, name, command="edgewise reproduce aset", validation=VALIDATION[:1])
+        harness.train(alike, folder, name, command="edgewise reproduce aset", validation=())
     return card
