@@ -1,8 +1,13 @@
 """A full run of the reproduction by `chooser`, trainings and all: one seed, and half a minute of a world."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from edgewise.learn import methods
+from edgewise.learn.dqn import DqnConfig
 from edgewise_studies import papers as papers, run
 from edgewise_studies.papers import aset, aset_trained
 
@@ -29,3 +34,15 @@ def test_every_claim_is_made_over_two_trainings(tmp_path, monkeypatch):
     assert {"a6-switch-time.png", "a4-rates.png", "gains.png", "robustness.png"} <= {
         file.name for file in tmp_path.glob("*.png")
     }
+
+
+@pytest.mark.parametrize("topology", aset_trained.EPISODES)
+def test_trainings_are_those_of_the_card_that_ships(topology):
+    card = aset.card(f"chooser-{topology}")
+    seed, episodes = card["config"]["seed"], aset_trained.EPISODES[topology]
+    assert seed in aset_trained.SEEDS and len(card["curve"]) == episodes
+    length = "" if episodes == DqnConfig().episodes else f" --episodes {episodes}"
+    asked = f"--scenario {topology}-published{length} --seed {seed} --name chooser-{topology}"
+    assert card["command"] == f"edgewise train chooser {asked}"
+    _, trainer, _ = methods.chooser(f"{topology}-published", episodes=episodes, seed=seed)
+    assert json.loads(json.dumps(trainer.identity)) == card["config"]
