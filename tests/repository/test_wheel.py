@@ -17,7 +17,7 @@ from edgewise_studies import run
 from edgewise_studies.papers.osdec import TRAINED
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGEST_BYTES = 3_700_000  # 2.3 MB of it are policies that are trained already
+LARGEST_BYTES = 3_705_000  # 2.3 MB of it are policies that are trained already
 FRESH = (2_000_000,)
 
 
