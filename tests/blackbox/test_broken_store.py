@@ -78,8 +78,12 @@ def test_overwritten_while_it_runs_queries_go_on_and_down_ends_all_of_it(live):
     assert all(kinds == {200} for kinds in seen.kinds().values()), seen.kinds()
     said = edgewise("status", "--state", "state", folder=live.folder)
     assert "damaged" in said and "--restore" in said
-    answer = ask(live.gateways[0], "POST", "/v1/streams", NEEDS)
-    assert answer.status == 503 and "damaged" in answer.json()["error"], answer
+
+    def refused():  # as soon as the gateway reads a page again that somebody else wrote
+        answer = ask(live.gateways[0], "POST", "/v1/streams", NEEDS)
+        return answer.status == 503 and answer.json()["error"]
+
+    assert "damaged" in wait_until(refused)
     live.down()
     assert copy.is_file()
 
