@@ -9,6 +9,7 @@ resample is gone through, so nothing is drawn.
 
 import itertools
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -34,6 +35,13 @@ def resamples(trainings: int) -> Ints:
     return np.array(list(itertools.product(range(trainings), repeat=trainings)))
 
 
+@cache
+def _alike(trainings: int) -> tuple[Ints, Ints]:
+    """`resamples` of which none has the trainings of another in another order, and how often each comes."""
+    drawn, times = np.unique(np.sort(resamples(trainings)), axis=0, return_counts=True)
+    return drawn, times
+
+
 def interquartile_mean(scores: Floats, detail: str = "") -> Finding:
     """Mean of the middle half of all scores; its interval over the trainings; none of a single one.
 
@@ -43,8 +51,8 @@ def interquartile_mean(scores: Floats, detail: str = "") -> Finding:
     estimate, n = float(trim_mean(scores.ravel(), 0.25)), len(scores)
     if n == 1:
         return Finding(estimate, None, 1, detail=detail)
-    alike, times = np.unique(np.sort(resamples(n)), axis=0, return_counts=True)  # whose order does not matter
-    found = [trim_mean(scores[drawn].ravel(), 0.25) for drawn in alike]
+    alike, times = _alike(n)
+    found = trim_mean(scores[alike].reshape(len(alike), -1), 0.25, axis=1)
     low, high = np.quantile(np.repeat(found, times), ENDS)
     return Finding(estimate, (float(low), float(high)), n, detail=detail)
 
