@@ -14,9 +14,8 @@ from edgewise.errors import EdgewiseError
 TRAINING = range(0, 500_000)
 VALIDATION = range(500_000, 1_000_000)
 TEST = range(1_000_000, 2_000_000)
-SEEN_IN = tuple(
-    VALIDATION[300:303]
-)  # by which a training chooses among its networks; they judge nothing else
+# By which a training chooses among its networks; they judge nothing else.
+SEEN_IN = tuple(VALIDATION[300:303])
 
 Kind = Literal["training", "validation", "test", "fresh"]
 

@@ -221,7 +221,7 @@ def train(
 
     Args:
         command: that the card names.
-        validation: seeds on which the policy and its rivals are compared.
+        validation: seeds on which the policy and its rivals are compared; without any, whoever trains judges.
         tensorboard: write the figures of every round into the folder.
         step: told what goes on.
     Returns:
@@ -248,6 +248,8 @@ def train(
     trainer.save(saved)
     card = about(trainer, command, validation) | trainer.networks(folder / name)
     path = write_card(folder, name, card)
+    if not validation:
+        return path
     scores, rivals = {}, trainer.rivals(path)
     for who, rival in rivals.items():
         step(f"validation: {who}")

@@ -139,9 +139,8 @@ def train(
         improved: by one of `dqn.IMPROVEMENTS`.
     """
     from edgewise.learn import harness
-    from edgewise.learn.dqn import DqnConfig
+    from edgewise.learn.dqn import DqnConfig, DqnTrainer
     from edgewise.learn.env import DispatchEnv
-    from edgewise_studies.training.unjudged import Unjudged
 
     where = "ships" if world < 0 else str(world)
     name = f"aset-{where}-{setting}-{training}-{variant}" + ("" if improved == "none" else f"-{improved}")
@@ -152,7 +151,7 @@ def train(
         config = replace(config, **VARIANTS[variant])
         env = DispatchEnv(scenario, PAPER, "history", bound=False)
         command = f"python -m edgewise_studies.calibration {'learned' if improved == 'none' else improved}"
-        harness.train(Unjudged(config, env), work, name, command=command, validation=SEEDS)
+        harness.train(DqnTrainer(config, env), work, name, command=command, validation=())
     return card
 
 

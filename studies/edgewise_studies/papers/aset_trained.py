@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgewise.learn import harness, methods
-from edgewise.learn.dqn import DqnTrainer
 from edgewise_studies.run import Run
-from edgewise_studies.training.unjudged import Unjudged
 
 SEEDS = tuple(range(0, 100_000, 20_000))  # the first episode's of each training
 EPISODES: Mapping[str, int] = {"dc-cloud": 60, "co-dc-cloud": 40, "full-edge": 40, "full-edge-scarce": 40}
@@ -30,7 +28,5 @@ def train(folder: Path, topology: str, seed: int) -> Path:
     if not card.exists():
         scenario, episodes = f"{topology}-published", EPISODES[topology]
         _, trainer, _ = methods.chooser(scenario, episodes=episodes, seed=seed)
-        assert isinstance(trainer, DqnTrainer)
-        alike = Unjudged(trainer.config, trainer.env)
-        harness.train(alike, folder, name, command="edgewise reproduce aset", validation=())
+        harness.train(trainer, folder, name, command="edgewise reproduce aset", validation=())
     return card
